@@ -1,0 +1,1 @@
+"""Kits: `spec.yaml` and `agent.yaml` read and checked, mixins resolved, everything composed into one `Plan`."""
