@@ -161,7 +161,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class Forward:
-    """A client connected to a published port: connect to `port` on the container's loopback and join `channel` to it."""
+    """A client connected to a published port: join `channel` to `port` on the container's loopback."""
 
     channel: int
     port: int
