@@ -1,0 +1,187 @@
+"""Commands that the host starts in the sandbox: `exec`, `shell`, `--check`, and connections to published ports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+
+from runner.guest.spawn import Command, Identity, Process, Spawner
+from runner.guest.tools.environment import tool_environment
+from runner.wire import messages as m
+from runner.wire.mux import Mux, Stream, StreamReset
+from runner.wire.pipes import PipeTransport
+
+DRAIN = 0.5
+"""Seconds that outputs may still be read after the command's own process has ended."""
+PIECE = 64 * 1024
+
+
+class Commands:
+    """Runs `Exec` messages, each as a child of its own.
+
+    Args:
+        mux: the wire.
+        spawner: starts processes.
+        owner: U; every command here runs as U.
+        workspace: the default folder.
+        environment: added to the tools' environment.
+    """
+
+    def __init__(
+        self,
+        mux: Mux[m.ToGuest],
+        spawner: Spawner,
+        owner: Identity,
+        *,
+        workspace: str,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._mux = mux
+        self._spawner = spawner
+        self._owner = owner
+        self._workspace = workspace
+        self._environment = environment
+        self._running: dict[int, Process] = {}
+
+    async def run(self, message: m.Exec) -> None:
+        """Starts the command, joins its streams to the wire, and reports its end."""
+        streams = [self._mux.accept(c) if c else None for c in (message.stdin, message.stdout, message.stderr)]
+        try:
+            self._mux.post(await self._run(message, *streams))
+        except OSError as error:
+            self._mux.post(m.Exited(message.id, None, error=str(error)))
+        finally:
+            self._running.pop(message.id, None)
+            for stream in streams:
+                if stream:
+                    stream.close()
+
+    async def _run(
+        self, message: m.Exec, stdin: Stream | None, stdout: Stream | None, stderr: Stream | None
+    ) -> m.Exited:
+        environment = tool_environment(self._owner, self._workspace, self._environment)
+        if message.tty:
+            environment.pop("CI", None)
+            environment["TERM"] = "xterm-256color"
+        environment.update(message.env)
+        command = Command(message.argv, environment, message.cwd or self._workspace, self._owner)
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        ours: list[int] = []
+        theirs: list[int] = [null]
+        pumps: list[asyncio.Task[None]] = []
+        try:
+            if message.tty:
+                process, terminal = await self._spawner.start_tty(command, rows=message.rows, columns=message.columns)
+                ours.append(terminal)
+                self._running[message.id] = process
+                pumps.append(asyncio.create_task(self._out(terminal, stdout)))
+                pumps.append(asyncio.create_task(self._in(terminal, stdin, close=False)))
+            else:
+                give_in, give_out, give_err = null, null, null
+                if stdin:
+                    give_in, end = os.pipe()
+                    theirs.append(give_in)
+                    pumps.append(asyncio.create_task(self._in(end, stdin, close=True)))
+                for stream, is_err in ((stdout, False), (stderr, True)):
+                    if stream:
+                        end, give = os.pipe()
+                        os.fchmod(give, 0o666)
+                        ours.append(end)
+                        theirs.append(give)
+                        pumps.append(asyncio.create_task(self._out(end, stream)))
+                        if is_err:
+                            give_err = give
+                        else:
+                            give_out = give
+                process = await self._spawner.start(command, stdin=give_in, stdout=give_out, stderr=give_err)
+                self._running[message.id] = process
+            for fd in theirs:
+                os.close(fd)
+            theirs.clear()
+            timed_out = False
+            try:
+                async with asyncio.timeout(message.timeout or None):
+                    end_of = await process.wait()
+            except TimeoutError:
+                timed_out = True
+                await process.kill()
+                end_of = await process.wait()
+            await asyncio.wait(pumps, timeout=DRAIN)
+            return m.Exited(
+                message.id,
+                end_of.code,
+                signal=end_of.signal,
+                error=end_of.error,
+                oom=end_of.oom,
+                timed_out=timed_out,
+                ended=end_of.ended,
+            )
+        finally:
+            for fd in theirs:
+                os.close(fd)
+            for task in pumps:
+                task.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            for fd in ours:
+                os.close(fd)
+
+    async def _out(self, fd: int, stream: Stream | None) -> None:
+        pipe = PipeTransport(fd, fd)
+        try:
+            while data := await pipe.read(PIECE):
+                if stream:
+                    await stream.write(data)
+        except (OSError, StreamReset):
+            return  # EIO is how a terminal ends
+
+    async def _in(self, fd: int, stream: Stream | None, *, close: bool) -> None:
+        pipe = PipeTransport(fd, fd)
+        try:
+            if stream:
+                async for data in stream:
+                    await pipe.write(data)
+        except (OSError, StreamReset):
+            return  # the command no longer reads
+        finally:
+            if close:
+                os.close(fd)
+
+    async def signal(self, exec_id: int, number: int) -> None:
+        """Sends a signal to the command, when it still runs."""
+        if process := self._running.get(exec_id):
+            process.signal(number)
+
+    async def resize(self, exec_id: int, rows: int, columns: int) -> None:
+        """The host's window changed."""
+        if process := self._running.get(exec_id):
+            process.resize(rows, columns)
+
+    async def forward(self, channel: int, port: int) -> None:
+        """Joins a client of a published port to the program that listens in the container."""
+        stream = self._mux.accept(channel)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError as error:
+            stream.reset(f"nothing listens on port {port} in the sandbox: {error.strerror}")
+            return
+
+        async def inward() -> None:
+            async for data in stream:
+                writer.write(data)
+                await writer.drain()
+            writer.write_eof()
+
+        async def outward() -> None:
+            while data := await reader.read(PIECE):
+                await stream.write(data)
+            stream.close()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(inward())
+                group.create_task(outward())
+        except* OSError as errors:
+            stream.reset(str(errors.exceptions[0]))
+        finally:
+            writer.close()

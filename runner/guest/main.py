@@ -1,0 +1,341 @@
+"""The guest: PID 1 of the container, one end of the wire, owner of every process in it.
+
+`runner.guest.entry` runs first, as root: it prepares the container, gives up everything but what starting and ending
+processes takes, forks the process starter while memory is still small, and calls `main`.
+
+When the wire ends, for whatever reason, the guest ends, and the kernel ends everything else in the container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import sys
+import tarfile
+import traceback
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from runner.guest.commands import Commands
+from runner.guest.history import History
+from runner.guest.hooks import HookChain
+from runner.guest.loop import Loop
+from runner.guest.model import Model, ModelFailure, resolve
+from runner.guest.model.transport import WireTransport
+from runner.guest.prompt import system_prompt
+from runner.guest.spawn import Command, Identity, Spawner
+from runner.guest.tools import tools_for
+from runner.wire import VERSION
+from runner.wire import messages as m
+from runner.wire.mux import Mux, MuxClosed
+from runner.wire.pipes import PipeTransport
+
+CONFIG = Path("/run/sbx/config")
+"""Where the kit's folder is laid, readable by everyone, written by nobody."""
+HOOKS = "/opt/sbx/hooks"
+MAX_SNAPSHOT = 32 * 1024 * 1024
+HELLO_WITHIN = 60.0
+"""Seconds that the guest waits for the host's first message."""
+
+
+class Fatal(Exception):
+    """The guest cannot go on; `kind` is one of those of `Failed`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Guest:
+    """Reads messages and acts on them until the wire ends.
+
+    Args:
+        spawner: starts processes.
+        owner: U, the owner of the workspace.
+        source, sink: descriptors of the wire.
+    """
+
+    def __init__(self, spawner: Spawner, owner: Identity, source: int, sink: int) -> None:
+        self._spawner = spawner
+        self._owner = owner
+        self._mux: Mux[m.ToGuest] = Mux(PipeTransport(source, sink), m.decode_for_guest, even=False)
+        self._transport = WireTransport(self._mux)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asks: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._next_ask = 1
+        self._turn: asyncio.Task[None] | None = None
+        self._turn_id = 0
+        self._loop: Loop | None = None
+        self._hello: m.Hello | None = None
+        self._model: asyncio.Task[Model] | None = None
+        self._commands: Commands | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._fatal = False
+
+    async def run(self) -> int:
+        """Until the wire ends. Returns the process's exit code."""
+        version = ".".join(map(str, sys.version_info[:3]))
+        self._mux.post(m.Ready(VERSION, _program_version(), self._owner.uid, self._owner.gid, version))
+        code = 0
+        try:
+            async with asyncio.timeout(HELLO_WITHIN) as patience:
+                async for message in self._mux.run():
+                    if isinstance(message, m.Hello):
+                        patience.reschedule(None)
+                    if isinstance(message, m.Shutdown):
+                        await self._shut_down()
+                        break
+                    self._dispatch(message)
+        except TimeoutError:
+            print("the host sent no first message", file=sys.stderr)
+            code = 1
+        except MuxClosed as error:
+            print(error, file=sys.stderr)
+            code = 1
+        return 1 if self._fatal else code
+
+    async def _shut_down(self) -> None:
+        """Ends the turn in good order, tells the hooks, and lets what is queued go out."""
+        if self._turn and not self._turn.done():
+            self._turn.cancel()
+            await asyncio.wait([self._turn], timeout=5)
+        if self._loop and self._hello:
+            try:
+                async with asyncio.timeout(5):
+                    await self._hooks.session_end()
+            except TimeoutError:
+                print("sessionEnd hooks took too long", file=sys.stderr)
+        await self._mux.flush()
+
+    # ---- messages
+
+    def _dispatch(self, message: m.ToGuest) -> None:
+        match message:
+            case m.HttpHead():
+                self._transport.on_head(message)
+            case m.HttpFail():
+                self._transport.on_fail(message)
+            case m.Reply():
+                future = self._asks.pop(message.id, None)
+                if future and not future.done():
+                    future.set_result(message.value)
+            case m.Hello():
+                if self._starting:
+                    raise MuxClosed("a second Hello")
+                self._starting = self._task(self._start(message))
+            case m.Turn():
+                self._turn = self._task(self._run_turn(message))
+            case m.Steer():
+                if self._loop:
+                    self._loop.steer(message.text)
+            case m.Cancel():
+                if self._turn and message.turn == self._turn_id:
+                    self._turn.cancel()
+            case m.Exec():
+                self._task(self._with_commands(lambda c: c.run(message)))
+            case m.Signal():
+                self._task(self._with_commands(lambda c: c.signal(message.id, message.number)))
+            case m.Resize():
+                self._task(self._with_commands(lambda c: c.resize(message.id, message.rows, message.columns)))
+            case m.Forward():
+                self._task(self._with_commands(lambda c: c.forward(message.channel, message.port)))
+
+    async def _with_commands(self, act: Callable[[Commands], Coroutine[Any, Any, None]]) -> None:
+        await self._started()
+        if self._commands:
+            await act(self._commands)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A child of the guest: it ends with the guest, and what it raises is never lost."""
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Fatal as error:
+            self._fail(error.kind, str(error))
+        except MuxClosed:
+            pass  # the reader of messages tells it
+        except Exception as error:
+            traceback.print_exc()
+            self._fail("internal", f"{type(error).__name__}: {error}")
+
+    def _fail(self, kind: str, message: str) -> None:
+        self._fatal = True
+        self._mux.post(m.Failed(kind, message))
+
+    async def _started(self) -> None:
+        if self._starting is None:
+            raise Fatal("internal", "the first message was not Hello")
+        await self._starting
+
+    # ---- the start
+
+    async def _start(self, hello: m.Hello) -> None:
+        if hello.version != VERSION:
+            raise Fatal("version", f"the host speaks wire version {hello.version}, this image {VERSION}")
+        self._hello = hello
+        if hello.snapshot:
+            data = await self._mux.accept(hello.snapshot).read_all(MAX_SNAPSHOT)
+            await asyncio.to_thread(_lay_snapshot, data, CONFIG)
+        else:
+            CONFIG.mkdir(mode=0o755, parents=True, exist_ok=True)
+        await self._check_canary(hello)
+        agent = hello.agent
+        interactive = hello.interactive
+        tools = tools_for(
+            agent.tools,
+            spawner=self._spawner,
+            owner=self._owner,
+            workspace=hello.workspace,
+            environment=hello.environment,
+        )
+        self._commands = Commands(
+            self._mux, self._spawner, self._owner, workspace=hello.workspace, environment=hello.environment
+        )
+        self._hooks = HookChain(
+            agent.hooks,
+            self._spawner,
+            workspace=hello.workspace,
+            config_dir=str(CONFIG),
+            hooks_dir=HOOKS,
+            owner=self._owner,
+            emit=self._emit,
+            session=hello.session,
+            model=agent.model,
+        )
+        system = system_prompt(
+            agent.system,
+            workspace=hello.workspace,
+            tools=[t.name for t in tools],
+            network=hello.network,
+            extra=agent.context,
+        )
+        self._loop = Loop(
+            agent, History(hello.history), system, self._hooks, self, tools, self._emit, self._consent
+        )
+        self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
+        await self._hooks.session_start()
+        if interactive:
+            self._model_task()
+
+    async def _check_canary(self, hello: m.Hello) -> None:
+        """The mount may be silently empty, or another folder: then the agent's work would be lost."""
+        if not hello.canary:
+            return
+        path = f"{hello.workspace.rstrip('/')}/{hello.canary}"
+        result = await self._spawner.run(
+            Command(["cat", "--", path], {"PATH": "/usr/bin:/bin"}, "/", self._owner), timeout=10.0, limit=4096
+        )
+        if result.stdout.data.decode("utf-8", "replace") != hello.canary_text:
+            seen = result.stderr.data.decode("utf-8", "replace").strip() or "it holds something else"
+            raise Fatal("workspace", f"the workspace {hello.workspace} is not the host's folder in the sandbox: {seen}")
+
+    # ---- turns
+
+    async def _run_turn(self, message: m.Turn) -> None:
+        self._turn_id = message.id
+        await self._started()
+        if self._loop is None:
+            return
+        self._mux.post(await self._loop.turn(message.id, message.prompt))
+
+    async def model(self) -> Model:
+        """The model, found once a session; a failure is tried again by the next turn."""
+        task = self._model_task()
+        try:
+            return await asyncio.shield(task)
+        except ModelFailure:
+            if self._model is task:
+                self._model = None
+            raise
+
+    def _model_task(self) -> asyncio.Task[Model]:
+        if self._model is None:
+            self._model = asyncio.create_task(self._resolve())
+            self._model.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._model
+
+    async def _resolve(self) -> Model:
+        assert self._hello is not None
+        agent = self._hello.agent
+        direct = self._hello.network == "bridge"
+        return await resolve(agent, self._transport, direct=direct, emit=self._emit)
+
+    # ---- events and questions
+
+    def _emit(self, name: str, data: dict[str, Any]) -> None:
+        self._mux.post(m.Event(name, data))
+
+    async def ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Asks the person at the host; an empty answer where there is none."""
+        if not (self._hello and self._hello.interactive):
+            return {}
+        ask = m.Ask(self._next_ask, kind, data)
+        self._next_ask += 1
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._asks[ask.id] = future
+        self._mux.post(ask)
+        try:
+            return await future
+        finally:
+            self._asks.pop(ask.id, None)
+
+    async def _consent(self, tool: str, arguments: dict[str, Any], call: str) -> str:
+        answer = await self.ask("consent", {"tool": tool, "input": arguments, "call": call})
+        if not answer:
+            return "nobody is there to allow it"
+        if answer.get("decision") in ("once", "session"):
+            return ""
+        return str(answer.get("reason") or "rejected")
+
+
+def _lay_snapshot(data: bytes, folder: Path) -> None:
+    """Unpacks the host's copy of the kit's folder. The host made it from checked names; links and devices are refused."""
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        for member in archive:
+            path = folder / member.name
+            if not path.is_relative_to(folder) or ".." in Path(member.name).parts:
+                raise Fatal("config", f"the snapshot holds the name {member.name!r}")
+            if member.isdir():
+                path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            elif member.isfile():
+                path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                content = archive.extractfile(member)
+                path.write_bytes(content.read() if content else b"")
+                path.chmod(0o755 if member.mode & 0o111 else 0o644)
+            else:
+                raise Fatal("config", f"the snapshot holds {member.name!r}, which is neither file nor folder")
+
+
+def _program_version() -> str:
+    from runner import __version__
+
+    return __version__
+
+
+def main(spawner: Spawner, owner: Identity) -> int:
+    """Takes stdin and stdout for the wire and runs until it ends.
+
+    The wire's descriptors are moved away first, so that neither a stray `print` nor a child can reach them.
+    """
+    source, sink = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+
+    def ended(number: int, frame: object) -> None:
+        os._exit(128 + number)  # PID 1's end is everybody's
+
+    signal.signal(signal.SIGTERM, ended)
+    return asyncio.run(Guest(spawner, owner, source, sink).run())

@@ -1,0 +1,133 @@
+"""What a sandbox may do. One value: created from it, shown from it, checked against it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.errors import UsageError
+from runner.sandbox.seccomp import profile as seccomp_profile
+
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "SETUID", "SETGID", "KILL", "SETPCAP")
+"""What the entry needs to give the home to its owner and to take its other identities. It drops the first two for
+good before anything of the user's runs; no tool and no hook ever has one."""
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+_UNITS = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB}
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `512m`, `4g`, `1GiB`, `1048576`. Raises UsageError."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    if not match or float(match[1]) <= 0:
+        raise UsageError(f"not a size: {text!r}", hint="for example 512m or 4g")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A folder of the host's in the container."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """A control that was loosened, and who asked for it."""
+
+    control: str
+    value: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The controls of one sandbox."""
+
+    cpus: float = 2.0
+    memory: int = 4 * GIB
+    """Bytes; swap is not given on top."""
+    pids: int = 512
+    tmp: int = 1 * GIB
+    """Bytes of `/tmp`; counts as memory."""
+    network: str = "none"
+    """`none`, or `bridge`."""
+    files: int = 65536
+    """Most open files of one process."""
+    runtime: str = ""
+    """Name of an engine's runtime; empty for its default."""
+    capabilities: tuple[str, ...] = ()
+    """Further ones."""
+    devices: tuple[str, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    privileged: bool = False
+    writable_root: bool = False
+    relaxations: tuple[Relaxation, ...] = field(default=())
+
+    def host_config(self) -> dict[str, Any]:
+        """The engine's `HostConfig`, mounts of the workspace and the home aside."""
+        config: dict[str, Any] = {
+            "CapDrop": ["ALL"],
+            "CapAdd": [*CAPABILITIES, *self.capabilities],
+            "SecurityOpt": ["no-new-privileges", f"seccomp={seccomp_profile()}"],
+            "ReadonlyRootfs": not self.writable_root,
+            "NetworkMode": self.network,
+            "NanoCpus": int(self.cpus * 1e9),
+            "Memory": self.memory,
+            "MemorySwap": self.memory,
+            "PidsLimit": self.pids,
+            "OomScoreAdj": 200,
+            "IpcMode": "private",
+            "Init": False,
+            "LogConfig": {"Type": "none", "Config": {}},
+            "Ulimits": [
+                {"Name": "core", "Soft": 0, "Hard": 0},
+                {"Name": "nofile", "Soft": min(self.files, 1024), "Hard": self.files},
+            ],
+            "Tmpfs": {
+                "/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={self.tmp}",  # noqa: S108 — the container's own
+                "/run": "rw,noexec,nosuid,nodev,mode=755,size=16m",
+                "/run/sbx": "rw,exec,nosuid,nodev,mode=755,size=128m",
+                "/var/lib/extrausers": "rw,noexec,nosuid,nodev,mode=755,size=64k",
+                "/var/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={self.tmp}",  # noqa: S108
+            },
+        }
+        if self.network == "bridge":
+            config["ExtraHosts"] = ["host.docker.internal:host-gateway"]
+        if self.runtime:
+            config["Runtime"] = self.runtime
+        if self.devices:
+            config["Devices"] = [_device(text) for text in self.devices]
+        if self.privileged:
+            config["Privileged"] = True
+            config["SecurityOpt"] = []
+        return config
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """Each control, its value, and who asked for a relaxation (empty: nobody)."""
+        asked = {relaxation.control: relaxation.by for relaxation in self.relaxations}
+        rows = [
+            ("privileged", "yes" if self.privileged else "no"),
+            ("capabilities", " ".join([*CAPABILITIES, *self.capabilities]) + " (tools and hooks: none)"),
+            ("privileges", "no-new-privileges"),
+            ("system calls", "default profile without io_uring, keys, namespaces"),
+            ("root filesystem", "writable" if self.writable_root else "read-only"),
+            ("network", self.network),
+            ("cpus", f"{self.cpus:g}"),
+            ("memory", f"{self.memory // MIB} MiB, no swap"),
+            ("processes", str(self.pids)),
+            ("/tmp", f"{self.tmp // MIB} MiB"),
+            ("devices", " ".join(self.devices) or "none"),
+            ("mounts", " ".join(f"{b.source}:{b.target}{':ro' if b.read_only else ''}" for b in self.binds) or "none"),
+            ("runtime", self.runtime or "the engine's default"),
+        ]
+        return [(control, value, asked.get(control, "")) for control, value in rows]
+
+
+def _device(text: str) -> dict[str, str]:
+    source, _, rest = text.partition(":")
+    target, _, rights = rest.partition(":")
+    return {"PathOnHost": source, "PathInContainer": target or source, "CgroupPermissions": rights or "rwm"}

@@ -1,0 +1,51 @@
+"""A transport over two file descriptors, for the end of the wire that is a program's own stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+
+class PipeTransport:
+    """Reads one descriptor and writes another, both made non-blocking; pipes, sockets and terminals work.
+
+    Args:
+        source: the descriptor that is read.
+        sink: the descriptor that is written; may be the same one.
+    """
+
+    def __init__(self, source: int, sink: int) -> None:
+        os.set_blocking(source, False)
+        os.set_blocking(sink, False)
+        self._source = source
+        self._sink = sink
+
+    async def read(self, size: int) -> bytes:
+        while True:
+            try:
+                return os.read(self._source, size)
+            except BlockingIOError:
+                await self._ready(self._source, writing=False)
+
+    async def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._sink, view) :]
+            except BlockingIOError:
+                await self._ready(self._sink, writing=True)
+
+    async def _ready(self, fd: int, *, writing: bool) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
+        add(fd, wake)
+        try:
+            await future
+        finally:
+            remove(fd)
