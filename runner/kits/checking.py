@@ -1,0 +1,165 @@
+"""What the checks of `agent.yaml` and `hooks.yaml` share: one way to read, one way to complain.
+
+Every complaint is a `ConfigError` whose place is `FILE: dotted.key[index]`, with the near key or the allowed values.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+import yaml
+
+from runner.errors import ConfigError
+
+MAX_FILE = 1024 * 1024
+"""Bytes of a configuration file. A longer one is not a configuration."""
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(ms|s|m|h)?\s*")
+
+_TYPES = {
+    "string_type": "must be a text",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+}
+
+
+class Problem(ValueError):
+    """What is wrong with one value, said without its place."""
+
+
+def nearest(key: object, allowed: Collection[str]) -> str:
+    """`; did you mean KEY?` for a near key, else nothing."""
+    folded = {name.lower(): name for name in allowed}
+    text = str(key)
+    near = difflib.get_close_matches(text.lower(), folded, n=1, cutoff=0.6)
+    return f"; did you mean {folded[near[0]]}?" if near else ""
+
+
+def one_of(allowed: Collection[str]) -> Callable[[str], str]:
+    """A validator that takes the allowed texts only, and names them when it refuses."""
+
+    def validate(value: str) -> str:
+        if value not in allowed:
+            raise Problem(f"{value!r} is not allowed{nearest(value, allowed)}; allowed: {', '.join(allowed)}")
+        return value
+
+    return validate
+
+
+def duration(value: object) -> float:
+    """Seconds of `500ms`, `5s`, `3m`, `1h`, or of a number, which is seconds.
+
+    Raises:
+        Problem: it is none of these, or not positive.
+    """
+    seconds: float | None = None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        seconds = float(match[1]) * _UNITS[match[2] or "s"]
+    if seconds is None or not 0 < seconds < float("inf"):
+        raise Problem(f"{value!r} is not a positive duration; allowed: 500ms, 5s, 3m, 1h, or a number of seconds")
+    return seconds
+
+
+def check(model: type[Model], value: object, *, where: str, at: str = "", deep: bool = True) -> Model:
+    """The value as `model`.
+
+    Args:
+        where: the file.
+        at: the dotted key that the value stands under; empty for the whole file.
+        deep: the place goes on below `at`; otherwise it ends there, and the message begins with the key.
+
+    Raises:
+        ConfigError: the first thing that is wrong, with its place.
+    """
+    if not isinstance(value, dict):
+        raise ConfigError("must be a mapping", place=f"{where}: {at}" if at else where)
+    try:
+        return model.model_validate(value)
+    except pydantic.ValidationError as error:
+        # A key that is not known explains a key that is missing (`comand:` for `command:`), so it is told first.
+        problems = sorted(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
+        problem = problems[0]
+    keys = [key for key in problem["loc"] if not (isinstance(key, str) and "[" in key)]
+    below = ""
+    for key in keys:
+        below += f"[{key}]" if isinstance(key, int) else (f".{key}" if below else str(key))
+    match problem["type"]:
+        case "extra_forbidden":
+            known = _keys(model)
+            message = f"unknown key {keys[-1]!r}{nearest(keys[-1], known)}; allowed: {', '.join(known)}"
+            if not deep:
+                below = ""
+        case "greater_than_equal":
+            message = f"must be at least {problem['ctx']['ge']}, not {problem['input']!r}"
+        case "missing":
+            message = "is required"
+        case "value_error":
+            message = str(problem["ctx"]["error"])
+        case kind:
+            shown = repr(problem["input"])
+            said = _TYPES.get(kind, problem["msg"])
+            message = f"{said}, not {shown if len(shown) < 80 else shown[:77] + '…'}"
+    if not deep:
+        place, message = at, f"`{below}`: {message}" if below else message
+    else:
+        place = f"{at}.{below}" if at and below else at or below
+    raise ConfigError(message, place=f"{where}: {place}" if place else where)
+
+
+def _keys(model: type[pydantic.BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The file's YAML, which must be a mapping.
+
+    Raises:
+        ConfigError: it is missing, unreadable, too large, binary, not UTF-8, empty, not YAML, or not a mapping.
+    """
+    place = str(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), place=place) from None
+    if len(data) > MAX_FILE:
+        raise ConfigError(f"is larger than {MAX_FILE // 1024} KiB", place=place)
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ConfigError("is UTF-16; save it as UTF-8", place=place)
+    if b"\0" in data:
+        raise ConfigError("is binary, not YAML", place=place)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"is not UTF-8 (byte {error.start})", place=place) from None
+    try:
+        document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f"{place}:{mark.line + 1}:{mark.column + 1}" if mark else place
+        hint = "indent with spaces, not tabs" if "\\t" in str(error.problem) else None
+        raise ConfigError(str(error.problem), place=at, hint=hint) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"is not YAML: {error}", place=place) from None
+    if document is None:
+        raise ConfigError("is empty", place=place)
+    if not isinstance(document, dict):
+        raise ConfigError("must be a mapping of keys to values", place=place)
+    return document
