@@ -1,0 +1,199 @@
+"""From a record back to the messages that a model server is sent.
+
+Servers refuse a history with a call that has no result, a result without its call, two calls of one id, or (by the
+templates of Gemma and Mistral) two questions in a row. A record can end anywhere: the host was killed in mid-tool, a
+turn was cancelled. So every call is given a result, one that says that it is not known what the call did: the model
+must not believe that nothing happened, and nothing is run again by itself. A turn that ended without an answer is
+given one that says so. A stopped question is its marker and the hook's response, all the record has of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.session.record import Line, whole
+
+CONTEXT_LABEL = "[context added by a hook]"
+UNKNOWN_RESULT = "[no result: the session ended while this call ran; what it did is not known]"
+NOT_RUN = "[not run: the turn ended before this call]"
+NO_ANSWER = "[the turn ended without an answer]"
+LARGEST_OUTPUT = 1024 * 1024
+"""Characters of one tool output that a history takes; longer ones are as their line in the record has them."""
+
+Message = dict[str, Any]
+
+
+def blocked_marker(reason: str) -> str:
+    """What the history keeps of a question that a hook stopped."""
+    return f"[prompt blocked by a hook: {reason}]"
+
+
+def denied_marker(by: str, reason: str) -> str:
+    """What the model reads as the output of a call that did not run. `by` is a hook's name, `consent` or `policy`."""
+    return f"[denied by {by if by in ('consent', 'policy') else 'a hook'}: {reason}]"
+
+
+def with_context(text: str, context: Sequence[Any]) -> str:
+    """`text` and what hooks added to it."""
+    return "\n\n".join([text, *(f"{CONTEXT_LABEL}\n{each}" for each in context)])
+
+
+def replay(lines: Sequence[Line], folder: Path | None = None) -> list[Message]:
+    """The history that the record tells, valid for every server.
+
+    Args:
+        lines: the record's lines.
+        folder: the session's folder, for outputs that were too large for their line.
+    """
+    history = _History()
+    for line in lines:
+        data = line.data
+        match line.name:
+            case "turn.question":
+                history.question(with_context(_text(data, "prompt"), _list(data, "context")))
+            case "turn.steer":
+                history.steer(with_context(_text(data, "text"), _list(data, "context")))
+            case "turn.blocked":
+                history.question(blocked_marker(_text(data, "reason")))
+                history.answer(_text(data, "response"), [])
+            case "model.answer":
+                history.answer(_text(data, "text"), _list(data, "calls"))
+            case "tool.start":
+                history.started.add(_text(data, "id"))
+            case "tool.end":
+                output = whole(folder, line, "output") if folder else _text(data, "output")
+                output = output if len(output) <= LARGEST_OUTPUT else _text(data, "output")
+                history.result(_text(data, "id"), with_context(output, _list(data, "context")))
+            case "tool.denied":
+                history.result(_text(data, "id"), denied_marker(_text(data, "by"), _text(data, "reason")))
+            case "turn.end":
+                history.end(_text(data, "status"), _text(data, "error"))
+            case "context.compacted":
+                history.compacted(data)
+            case "session.new":
+                history = _History()
+    history.close()
+    return history.messages
+
+
+class _History:
+    """Messages so far, and the calls of the last answer that still have no result."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.open: list[tuple[str, str]] = []
+        """Id as the record has it, id in the history."""
+        self.started: set[str] = set()
+        self._waiting: list[str] = []
+
+    def question(self, text: str) -> None:
+        self.close()
+        self.messages.append({"role": "user", "content": text})
+
+    def steer(self, text: str) -> None:
+        """A line typed in mid-turn: it goes after the results of the calls that run."""
+        if self.open:
+            self._waiting.append(text)
+        else:
+            self._user(text)
+
+    def answer(self, text: str, calls: Sequence[Any]) -> None:
+        self._finish_calls()
+        made = []
+        taken: set[str] = set()
+        for call in calls:
+            if not isinstance(call, dict):
+                continue
+            original = str(call.get("id", ""))
+            unique = original or "call"
+            while unique in taken:
+                unique += "_"
+            taken.add(unique)
+            self.open.append((original, unique))
+            function = {"name": str(call.get("name", "")), "arguments": _arguments(call.get("arguments"))}
+            made.append({"id": unique, "type": "function", "function": function})
+        message: Message = {"role": "assistant", "content": text}
+        if made:
+            message["tool_calls"] = made
+        elif not text:
+            message["content"] = NO_ANSWER
+        self.started.clear()
+        if not made and self.messages and self.messages[-1]["role"] == "assistant":
+            # An answer that was pushed on by a hook, or cut off and gone on with.
+            self.messages[-1]["content"] += "\n\n" + str(message["content"])
+            return
+        self.messages.append(message)
+
+    def result(self, original: str, text: str) -> None:
+        for index, (each, unique) in enumerate(self.open):
+            if each == original:
+                del self.open[index]
+                self.messages.append({"role": "tool", "tool_call_id": unique, "content": text})
+                break
+        if not self.open:
+            self._steered()
+
+    def end(self, status: str, error: str) -> None:
+        self._finish_calls()
+        if self.messages and self.messages[-1]["role"] in ("user", "tool"):
+            why = f"[the turn was {status}]" if status == "cancelled" else f"[the turn failed: {error}]"
+            self.messages.append({"role": "assistant", "content": why if status or error else NO_ANSWER})
+
+    def compacted(self, data: dict[str, Any]) -> None:
+        """The model's summary stands for everything before it; `keep` messages of the end stay as they are."""
+        self._finish_calls()
+        keep = data.get("keep", 0)
+        kept = self.messages[-keep:] if isinstance(keep, int) and 0 < keep <= len(self.messages) else []
+        while kept and kept[0]["role"] == "tool":
+            kept.pop(0)
+        summary: list[Message] = [{"role": "user", "content": _text(data, "summary")}]
+        if kept and kept[0]["role"] == "user":
+            summary.append({"role": "assistant", "content": "Understood."})
+        self.messages = summary + kept
+
+    def close(self) -> None:
+        """A history that a new question may follow."""
+        self._finish_calls()
+        if self.messages and self.messages[-1]["role"] in ("user", "tool"):
+            self.messages.append({"role": "assistant", "content": NO_ANSWER})
+
+    def _finish_calls(self) -> None:
+        for original, unique in self.open:
+            content = UNKNOWN_RESULT if original in self.started else NOT_RUN
+            self.messages.append({"role": "tool", "tool_call_id": unique, "content": content})
+        self.open.clear()
+        self._steered()
+
+    def _steered(self) -> None:
+        for text in self._waiting:
+            self._user(text)
+        self._waiting.clear()
+
+    def _user(self, text: str) -> None:
+        if self.messages and self.messages[-1]["role"] == "user":
+            self.messages[-1]["content"] += "\n\n" + text
+        else:
+            self.messages.append({"role": "user", "content": text})
+
+
+def _arguments(value: Any) -> str:
+    """A call's arguments as a JSON text; some servers' templates fail on one that is not an object."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = None
+    return json.dumps(value if isinstance(value, dict) else {}, ensure_ascii=False)
+
+
+def _text(data: dict[str, Any], key: str) -> str:
+    value = data.get(key)
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _list(data: dict[str, Any], key: str) -> list[Any]:
+    value = data.get(key)
+    return value if isinstance(value, list) else []
