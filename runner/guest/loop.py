@@ -376,7 +376,9 @@ class Loop:
         if turn.same >= SAME_CALL_END:
             turn.fail("loop", f"the model made the same {call.name} call {turn.same} times with the same result")
         elif turn.same >= SAME_CALL_NOTICE:
-            note = f"[notice: this is the same call with the same result, {turn.same} times in a row. Do something else.]"
+            note = (
+                f"[notice: this is the same call with the same result, {turn.same} times in a row. Do something else.]"
+            )
             self._emit("notice", {"level": "warning", "text": f"the same {call.name} call, {turn.same} times in a row"})
             return f"{output}\n\n{note}"
         return output

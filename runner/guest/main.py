@@ -217,9 +217,7 @@ class Guest:
             network=hello.network,
             extra=agent.context,
         )
-        self._loop = Loop(
-            agent, History(hello.history), system, self._hooks, self, tools, self._emit, self._consent
-        )
+        self._loop = Loop(agent, History(hello.history), system, self._hooks, self, tools, self._emit, self._consent)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
         await self._hooks.session_start()
         if interactive:

@@ -51,7 +51,7 @@ def parse(label: str) -> Owner | None:
 def _machine() -> tuple[str, str, str]:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        namespace = str(os.stat("/proc/self/ns/pid").st_ino)
+        namespace = str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
         boot, namespace = "-", "-"
     return socket.gethostname().replace(" ", "_") or "-", boot, namespace

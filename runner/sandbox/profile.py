@@ -119,7 +119,7 @@ class Profile:
             ("cpus", f"{self.cpus:g}"),
             ("memory", f"{self.memory // MIB} MiB, no swap"),
             ("processes", str(self.pids)),
-            ("/tmp", f"{self.tmp // MIB} MiB"),
+            ("temporary files", f"{self.tmp // MIB} MiB in memory"),
             ("devices", " ".join(self.devices) or "none"),
             ("mounts", " ".join(f"{b.source}:{b.target}{':ro' if b.read_only else ''}" for b in self.binds) or "none"),
             ("runtime", self.runtime or "the engine's default"),

@@ -85,8 +85,9 @@ def find(path: Path, *, home: Path, granted: bool = False) -> Workspace:
 def target(source: Path) -> str:
     """The path in the container: the host's own, or `ELSEWHERE`."""
     text = str(source)
-    taken = any(text == own or text.startswith(own + "/") or own.startswith(text.rstrip("/") + "/") for own in _OWN_FOLDERS)
-    return ELSEWHERE if taken or text == "/" else text
+    below = text.rstrip("/") + "/"
+    taken = any(below.startswith(f"{own}/") or own.startswith(below) for own in _OWN_FOLDERS)
+    return ELSEWHERE if taken else text
 
 
 @contextmanager

@@ -1,0 +1,272 @@
+"""One sandbox: created hardened, attached to before it starts, removed or stopped when its session ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from runner.engine import Engine
+from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError
+from runner.sandbox import owner
+from runner.sandbox.attach import Attached, attach
+from runner.sandbox.profile import Profile
+
+ENTRY = ["/usr/bin/python3", "-I", "-S", "/opt/sbx/lib/runner/guest/entry.py"]
+"""PID 1: prepares the container as root, then gives that up and becomes the guest."""
+HOME = "/home/agent"
+SHUTDOWN_WITHIN = 10.0
+"""Seconds that a guest gets to end by itself once it is asked to, before the container is killed."""
+
+LABEL_SESSION = "dev.sbx.session"
+LABEL_SANDBOX = "dev.sbx.sandbox"
+LABEL_PLAN = "dev.sbx.plan"
+LABEL_KEEP = "dev.sbx.keep"
+LABEL_WORKSPACE = "dev.sbx.workspace"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a container is to be made of."""
+
+    name: str
+    """The sandbox's name; the container's is the same with `sbx-` before it."""
+    session: str
+    image: str
+    """Id, so that nobody can put another image under the tag between the check and the start."""
+    plan: str
+    """The plan's tag, to find a kept sandbox again."""
+    profile: Profile
+    workspace: str
+    """Folder on the host."""
+    target: str
+    """The same in the container."""
+    read_only: bool = False
+    keep: bool = False
+    hostname: str = "sandbox"
+
+
+class Sandbox:
+    """A container of ours. Make it with `create` or `reopen`."""
+
+    def __init__(self, engine: Engine, container: str, order: Order, lock: int) -> None:
+        self._engine = engine
+        self.container = container
+        self.order = order
+        self._lock = lock
+
+    @classmethod
+    async def create(cls, engine: Engine, order: Order, locks: Path) -> Sandbox:
+        """Makes the container; it is not started.
+
+        Args:
+            engine: where.
+            order: of what.
+            locks: folder of the lock files.
+
+        Raises:
+            InUseError: the name is taken.
+            EngineError: the engine refuses.
+        """
+        lock = _lock(locks, order.name)
+        try:
+            container = await asyncio.to_thread(_create, engine, order)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(engine, container, order, lock)
+
+    @classmethod
+    async def reopen(cls, engine: Engine, container: str, order: Order, locks: Path) -> Sandbox:
+        """Takes up a kept sandbox that is idle.
+
+        Raises:
+            InUseError: another session has it.
+        """
+        return cls(engine, container, order, _lock(locks, order.name))
+
+    async def start(self, on_log: Callable[[bytes], None]) -> Attached:
+        """Attaches, then starts; nothing that the guest says is lost."""
+        attached = await attach(self._engine.endpoint, self._engine.version, self.container, on_log)
+        try:
+            await asyncio.to_thread(
+                self._engine.request, "POST", f"/containers/{self.container}/start", doing="starting the sandbox"
+            )
+        except BaseException:
+            attached.close()
+            raise
+        return attached
+
+    async def end(self, attached: Attached | None) -> None:
+        """Ends it for good when it is throwaway, else stops it. Never raises for what is already gone."""
+        if attached:
+            attached.close()
+        try:
+            await asyncio.to_thread(self._end)
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(self._lock)
+
+    def _end(self) -> None:
+        with contextlib.suppress(NotFoundError):
+            if self.order.keep:
+                self._engine.request("POST", f"/containers/{self.container}/stop?t=2", doing="stopping the sandbox")
+            else:
+                remove(self._engine, self.container)
+                remove_volume(self._engine, volume_name(self.order.name))
+
+    async def state(self) -> dict[str, Any]:
+        """The engine's `State`: `Running`, `OOMKilled`, `ExitCode`, `Error`. Empty when it is gone."""
+        try:
+            document = await asyncio.to_thread(
+                self._engine.get, f"/containers/{self.container}/json", doing="asking what became of the sandbox"
+            )
+        except (NotFoundError, EngineError):
+            return {}
+        state: dict[str, Any] = document.get("State", {})
+        return state
+
+
+def volume_name(sandbox: str) -> str:
+    """The engine's name of a sandbox's home volume."""
+    return f"sbx-{sandbox}-home"
+
+
+def remove(engine: Engine, container: str) -> None:
+    """Kills and removes a container with its anonymous volumes."""
+    engine.request("DELETE", f"/containers/{container}?force=1&v=1", doing="removing the sandbox")
+
+
+def remove_volume(engine: Engine, name: str) -> None:
+    """Removes a volume, when it is there."""
+    with contextlib.suppress(NotFoundError):
+        engine.request("DELETE", f"/volumes/{quote(name, safe='')}?force=1", doing="removing the sandbox's home")
+
+
+def labels(order: Order) -> dict[str, str]:
+    """What everything of this sandbox bears in the engine."""
+    return {
+        LABEL_SESSION: order.session,
+        LABEL_SANDBOX: order.name,
+        LABEL_PLAN: order.plan,
+        LABEL_WORKSPACE: order.workspace,
+        LABEL_KEEP: "1" if order.keep else "0",
+        owner.LABEL: owner.current().label(),
+    }
+
+
+def _create(engine: Engine, order: Order) -> str:
+    host = order.profile.host_config()
+    marked = labels(order)
+    bind: dict[str, Any] = {
+        "Type": "bind",
+        "Source": order.workspace,
+        "Target": order.target,
+        "ReadOnly": order.read_only,
+        # The engine would otherwise make a missing folder, as root.
+        "BindOptions": {"Propagation": "rprivate"},
+    }
+    home = {
+        "Type": "volume",
+        "Source": volume_name(order.name),
+        "Target": HOME,
+        "VolumeOptions": {"Labels": marked},
+    }
+    extra = [
+        {"Type": "bind", "Source": b.source, "Target": b.target, "ReadOnly": b.read_only} for b in order.profile.binds
+    ]
+    host["Mounts"] = [home, bind, *extra]
+    document = {
+        "Image": order.image,
+        "Entrypoint": ENTRY,
+        "Cmd": [],
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Hostname": order.hostname,
+        "Env": [f"SBX_WORKSPACE={order.target}"],
+        "Labels": marked,
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "Tty": False,
+        "HostConfig": host,
+    }
+    name = quote(f"sbx-{order.name}", safe="")
+    try:
+        answer = engine.request("POST", f"/containers/create?name={name}", document, doing="creating the sandbox")
+    except EngineError as error:
+        if "is already in use" in error.message:
+            raise InUseError(
+                f"there is already a sandbox named {order.name}", hint="`sbx ls` lists them, `--name` takes another"
+            ) from None
+        raise
+    return str(answer["Id"])
+
+
+def find(engine: Engine, filters: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Containers of ours that bear these labels, running or not, by name."""
+    wanted = [f"{key}={value}" if value else key for key, value in {LABEL_SANDBOX: "", **filters}.items()]
+    query = quote(json.dumps({"label": wanted}))
+    containers = engine.get(f"/containers/json?all=1&filters={query}", doing="listing the sandboxes", timeout=20.0)
+    return sorted(containers, key=lambda c: c["Names"])
+
+
+def _lock(folder: Path, name: str) -> int:
+    """Holds the name for this process. One session at a time uses a sandbox."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise InUseError(
+            f"the sandbox {name} is in use by another session", hint="`--new` makes one of its own"
+        ) from None
+    return fd
+
+
+class Janitor:
+    """The program that cleans up when this process dies. It is started before anything is made in the engine."""
+
+    def __init__(self, engine: Engine, session: str) -> None:
+        at = engine.endpoint
+        tls = at.tls and {"ca": at.tls.ca, "cert": at.tls.cert, "key": at.tls.key, "verify": at.tls.verify}
+        order = {
+            "engine": {"path": at.path, "host": at.host, "port": at.port, "tls": tls, "version": engine.version},
+            "label": f"{LABEL_SESSION}={session}",
+        }
+        script = Path(__file__).with_name("janitor.py")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EngineUnreachable(f"the janitor could not be started: {error}") from None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def done(self) -> None:
+        """A clean end: there is nothing to do."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(b"done\n")
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)

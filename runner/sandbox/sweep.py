@@ -1,0 +1,50 @@
+"""The third line against leftovers: what belongs to a process that is certainly dead is removed at every start."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+from urllib.parse import quote
+
+from runner.engine import Engine
+from runner.errors import EngineError, NotFoundError
+from runner.sandbox import owner
+from runner.sandbox.container import LABEL_KEEP, LABEL_SANDBOX, remove, remove_volume
+
+
+def sweep(engine: Engine) -> list[str]:
+    """Removes throwaway sandboxes and volumes without an owner, and stops kept ones that still run.
+
+    One thing that cannot be removed does not keep the others.
+
+    Returns: the names of what was removed or stopped.
+    """
+    done: list[str] = []
+    query = quote(json.dumps({"label": [owner.LABEL]}))
+    containers = engine.get(f"/containers/json?all=1&filters={query}", doing="looking for leftovers", timeout=20.0)
+    for container in containers:
+        marked = container.get("Labels", {})
+        if not _dead(marked):
+            continue
+        name = marked.get(LABEL_SANDBOX, container["Id"][:12])
+        with contextlib.suppress(EngineError, NotFoundError):
+            if marked.get(LABEL_KEEP) != "1":
+                remove(engine, container["Id"])
+            elif container.get("State") == "running":
+                engine.request("POST", f"/containers/{container['Id']}/stop?t=2", doing="stopping a leftover sandbox")
+            else:
+                continue
+            done.append(name)
+    volumes = engine.get(f"/volumes?filters={query}", doing="looking for leftovers", timeout=20.0)["Volumes"] or []
+    for volume in volumes:
+        if volume["Labels"].get(LABEL_KEEP) != "1" and _dead(volume["Labels"]):
+            with contextlib.suppress(EngineError, NotFoundError):
+                remove_volume(engine, volume["Name"])
+                done.append(volume["Name"])
+    return done
+
+
+def _dead(marked: dict[str, Any]) -> bool:
+    made_by = owner.parse(marked.get(owner.LABEL, ""))
+    return made_by is not None and made_by.certainly_dead()
