@@ -131,6 +131,10 @@ class Guest:
             case m.Steer():
                 if self._loop:
                     self._loop.steer(message.text)
+            case m.New():
+                if self._loop:
+                    self._loop.history.messages.clear()
+                    self._emit("session.new", {})
             case m.Cancel():
                 if self._turn and message.turn == self._turn_id:
                     self._turn.cancel()

@@ -58,11 +58,11 @@ class Order:
 class Sandbox:
     """A container of ours. Make it with `create` or `reopen`."""
 
-    def __init__(self, engine: Engine, container: str, order: Order, lock: int) -> None:
+    def __init__(self, engine: Engine, container: str, order: Order, held: int) -> None:
         self._engine = engine
         self.container = container
         self.order = order
-        self._lock = lock
+        self._held = held
 
     @classmethod
     async def create(cls, engine: Engine, order: Order, locks: Path) -> Sandbox:
@@ -77,13 +77,13 @@ class Sandbox:
             InUseError: the name is taken.
             EngineError: the engine refuses.
         """
-        lock = _lock(locks, order.name)
+        held = lock(locks, order.name)
         try:
             container = await asyncio.to_thread(_create, engine, order)
         except BaseException:
-            os.close(lock)
+            os.close(held)
             raise
-        return cls(engine, container, order, lock)
+        return cls(engine, container, order, held)
 
     @classmethod
     async def reopen(cls, engine: Engine, container: str, order: Order, locks: Path) -> Sandbox:
@@ -92,7 +92,7 @@ class Sandbox:
         Raises:
             InUseError: another session has it.
         """
-        return cls(engine, container, order, _lock(locks, order.name))
+        return cls(engine, container, order, lock(locks, order.name))
 
     async def start(self, on_log: Callable[[bytes], None]) -> Attached:
         """Attaches, then starts; nothing that the guest says is lost."""
@@ -114,7 +114,7 @@ class Sandbox:
             await asyncio.to_thread(self._end)
         finally:
             with contextlib.suppress(OSError):
-                os.close(self._lock)
+                os.close(self._held)
 
     def _end(self) -> None:
         with contextlib.suppress(NotFoundError):
@@ -222,7 +222,7 @@ def find(engine: Engine, filters: Mapping[str, str]) -> list[dict[str, Any]]:
     return sorted(containers, key=lambda c: c["Names"])
 
 
-def _lock(folder: Path, name: str) -> int:
+def lock(folder: Path, name: str) -> int:
     """Holds the name for this process. One session at a time uses a sandbox."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -237,14 +237,19 @@ def _lock(folder: Path, name: str) -> int:
 
 
 class Janitor:
-    """The program that cleans up when this process dies. It is started before anything is made in the engine."""
+    """The program that cleans up when this process dies. It is started before anything is made in the engine.
 
-    def __init__(self, engine: Engine, session: str) -> None:
+    Args:
+        engine: where.
+        label: `KEY=VALUE` that everything to be cleaned up bears.
+    """
+
+    def __init__(self, engine: Engine, label: str) -> None:
         at = engine.endpoint
         tls = at.tls and {"ca": at.tls.ca, "cert": at.tls.cert, "key": at.tls.key, "verify": at.tls.verify}
         order = {
             "engine": {"path": at.path, "host": at.host, "port": at.port, "tls": tls, "version": engine.version},
-            "label": f"{LABEL_SESSION}={session}",
+            "label": label,
         }
         script = Path(__file__).with_name("janitor.py")
         try:

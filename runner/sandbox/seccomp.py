@@ -69,7 +69,16 @@ utime utimensat utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid writ
 @cache
 def profile() -> str:
     """The profile as the JSON that the engine takes in `security_opt: seccomp=…`."""
+    personalities: list[dict[str, object]] = [
+        {
+            "names": ["personality"],
+            "action": "SCMP_ACT_ALLOW",
+            "args": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"}],
+        }
+        for value in _PERSONALITIES
+    ]
     syscalls: list[dict[str, object]] = [
+        *personalities,
         {"names": _ALLOWED, "action": "SCMP_ACT_ALLOW"},
         {
             "names": ["clone"],
@@ -82,14 +91,6 @@ def profile() -> str:
             "action": "SCMP_ACT_ALLOW",
             "args": [{"index": 0, "value": _FIRST_CLOSED_FAMILY, "op": "SCMP_CMP_LT"}],
         },
-        *(
-            {
-                "names": ["personality"],
-                "action": "SCMP_ACT_ALLOW",
-                "args": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"}],
-            }
-            for value in _PERSONALITIES
-        ),
     ]
     document = {
         "defaultAction": "SCMP_ACT_ERRNO",

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from runner.engine import Engine
-from runner.errors import EngineError, NotFoundError
+from runner.errors import EngineError, InUseError, NotFoundError
 from runner.sandbox import owner
-from runner.sandbox.container import LABEL_KEEP, LABEL_SANDBOX, remove, remove_volume
+from runner.sandbox.container import LABEL_KEEP, LABEL_SANDBOX, lock, remove, remove_volume
 
 
-def sweep(engine: Engine) -> list[str]:
+def sweep(engine: Engine, locks: Path) -> list[str]:
     """Removes throwaway sandboxes and volumes without an owner, and stops kept ones that still run.
 
-    One thing that cannot be removed does not keep the others.
+    One thing that cannot be removed does not keep the others. A kept sandbox's label names the process that made it;
+    another may use it since, which its lock tells.
+
+    Args:
+        engine: where.
+        locks: folder of the lock files.
 
     Returns: the names of what was removed or stopped.
     """
@@ -31,7 +38,7 @@ def sweep(engine: Engine) -> list[str]:
         with contextlib.suppress(EngineError, NotFoundError):
             if marked.get(LABEL_KEEP) != "1":
                 remove(engine, container["Id"])
-            elif container.get("State") == "running":
+            elif container.get("State") == "running" and _idle(locks, name):
                 engine.request("POST", f"/containers/{container['Id']}/stop?t=2", doing="stopping a leftover sandbox")
             else:
                 continue
@@ -43,6 +50,17 @@ def sweep(engine: Engine) -> list[str]:
                 remove_volume(engine, volume["Name"])
                 done.append(volume["Name"])
     return done
+
+
+def _idle(locks: Path, name: str) -> bool:
+    """No session of this user's has the sandbox. Another user's locks are not seen: theirs is left alone."""
+    if not (locks / f"{name}.lock").exists():
+        return False
+    try:
+        os.close(lock(locks, name))
+    except InUseError:
+        return False
+    return True
 
 
 def _dead(marked: dict[str, Any]) -> bool:

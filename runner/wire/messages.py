@@ -3,7 +3,7 @@
 Decoding checks what a peer sent: an unknown type, an unknown or missing field, or a value of another type is an
 error. Nothing further on needs to doubt a message's shape. The host still trusts no *content* of the guest's.
 
-Host to guest: Hello, Turn, Steer, Cancel, Reply, HttpHead, HttpFail, Exec, Signal, Resize, Forward, Shutdown
+Host to guest: Hello, Turn, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize, Forward, Shutdown
 Guest to host: Ready, Event, Ask, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
 Both ways:     Credit, Reset (about byte streams; the mux deals with them). The end of a byte stream is an empty
                frame on its own channel: a message would overtake the bytes before it.
@@ -92,6 +92,11 @@ class Cancel:
     """End the turn that runs; the session goes on."""
 
     turn: int
+
+
+@dataclass(frozen=True)
+class New:
+    """Forget the conversation; the next turn begins a fresh one. Only between turns."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +275,7 @@ class Failed:
 
 
 ToGuest = (
-    Hello | Turn | Steer | Cancel | Reply | HttpHead | HttpFail | Exec | Signal | Resize | Forward | Shutdown
+    Hello | Turn | Steer | Cancel | New | Reply | HttpHead | HttpFail | Exec | Signal | Resize | Forward | Shutdown
 ) | (Credit | Reset)
 ToHost = Ready | Event | Ask | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed | (Credit | Reset)
 Message = ToGuest | ToHost

@@ -1,0 +1,465 @@
+"""The host's end of a session: it starts the sandbox's guest, talks to it, keeps the record, and ends everything.
+
+Nothing the guest says is trusted beyond its shape: its events are shown and recorded, its requests go to the
+gateway, which decides; no name or path of its is used here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import tarfile
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner.errors import (
+    ConfigError,
+    EngineError,
+    ImageError,
+    OutOfMemory,
+    RunTimeout,
+    SbxError,
+    WireError,
+    WireVersionError,
+)
+from runner.sandbox import workspace
+from runner.sandbox.attach import Attached
+from runner.sandbox.container import SHUTDOWN_WITHIN, Sandbox
+from runner.session.record import Record
+from runner.wire import VERSION
+from runner.wire import messages as m
+from runner.wire.agent import Agent
+from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
+
+READY_WITHIN = 60.0
+"""Seconds from the container's start to the guest's first message."""
+MAX_SNAPSHOT = 32 * 1024 * 1024
+"""Most bytes of the kit's folder that a session takes along."""
+LEFT_OUT = frozenset({"playground", "files", ".git"})
+"""Top-level folders of a kit that are not part of its configuration."""
+LOG_KEPT = 64 * 1024
+"""Bytes of the guest's stderr that are kept, for the message when it dies."""
+
+OnAsk = Callable[[m.Ask], Awaitable[dict[str, Any]]]
+
+
+class Relay(Protocol):
+    """Carries the model's requests; `runner.gateway.model.ModelRelay`."""
+
+    async def handle(self, request: m.HttpRequest, mux: Mux[Any]) -> None: ...
+
+    def abort(self, message: m.HttpAbort) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Proxy(Protocol):
+    """Carries the tools' connections; `runner.gateway.proxy`."""
+
+    async def handle(self, dial: m.Dial, mux: Mux[Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the guest is told at the start."""
+
+    agent: Agent
+    snapshot: bytes = b""
+    environment: dict[str, str] = field(default_factory=dict)
+    network: str = "none"
+    interactive: bool = False
+    history: Sequence[dict[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command in the sandbox ended."""
+
+    code: int | None
+    signal: int | None
+    error: str
+    timed_out: bool
+    oom: bool
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
+async def nobody(ask: m.Ask) -> dict[str, Any]:
+    """Answers nothing: there is no person."""
+    return {}
+
+
+class Session:
+    """One conversation with the guest of one sandbox. Use it as `async with`.
+
+    Args:
+        sandbox: created, not started.
+        setup: what the guest is told.
+        record: takes every event.
+        relay: the model's way out.
+        proxy: the tools' way out, where policy lets anything through.
+        banner: what a front end shows first.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        setup: Setup,
+        record: Record,
+        relay: Relay,
+        *,
+        proxy: Proxy | None = None,
+        banner: Any = None,
+    ) -> None:
+        self.sandbox = sandbox
+        self.record = record
+        self.banner = banner
+        self.on_ask: OnAsk = nobody
+        self.ready: m.Ready | None = None
+        self._setup = setup
+        self._relay = relay
+        self._proxy = proxy
+        self._attached: Attached | None = None
+        self._mux: Mux[m.ToHost] | None = None
+        self._log: deque[bytes] = deque()
+        self._log_size = 0
+        self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
+        self._turn = 0
+        self._running = False
+        self._next_exec = 1
+        self._execs: dict[int, asyncio.Future[m.Exited]] = {}
+        self._is_ready: asyncio.Future[m.Ready] | None = None
+        self._is_started: asyncio.Future[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: SbxError | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> Session:
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # ---- start and end
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._is_ready, self._is_started = loop.create_future(), loop.create_future()
+        with workspace.canary(Path(self.sandbox.order.workspace)) as (canary, text):
+            self._attached = await self.sandbox.start(self._on_log)
+            self._mux = Mux(self._attached, m.decode_for_host, even=True)
+            self._reader = asyncio.create_task(self._read(self._mux))
+            snapshot = self._mux.open() if self._setup.snapshot else None
+            hello = m.Hello(
+                version=VERSION,
+                session=self.record.id,
+                agent=self._setup.agent,
+                workspace=self.sandbox.order.target,
+                snapshot=snapshot.channel if snapshot else 0,
+                canary=canary,
+                canary_text=text,
+                environment=self._setup.environment,
+                network=self._setup.network,
+                interactive=self._setup.interactive,
+                history=list(self._setup.history),
+            )
+            try:
+                async with asyncio.timeout(READY_WITHIN):
+                    self.ready = await self._is_ready
+                    if self.ready.version != VERSION:
+                        raise WireVersionError(
+                            f"the image's program (sbx {self.ready.program}) speaks wire version {self.ready.version},"
+                            f" this sbx speaks {VERSION}",
+                            place=self.sandbox.order.image,
+                            hint="build the image again with this version",
+                        )
+                    self._mux.post(hello)
+                    if snapshot:
+                        await snapshot.write(self._setup.snapshot)
+                        snapshot.close()
+                    await self._is_started
+            except TimeoutError:
+                raise EngineError(
+                    f"the guest was not ready within {READY_WITHIN:g} s", place=self.sandbox.container, log=self.log
+                ) from None
+            except StreamReset:
+                raise self._failure or WireError("the guest went away while it started", log=self.log) from None
+
+    async def close(self) -> None:
+        """Ends the guest and the sandbox, whatever state they are in. Idempotent."""
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            if self._mux and not self._mux.closed and self._reader:
+                self._mux.post(m.Shutdown())
+                await asyncio.wait([self._reader], timeout=SHUTDOWN_WITHIN)
+        finally:
+            for task in [*self._tasks, *([self._reader] if self._reader else [])]:
+                task.cancel()
+            await asyncio.gather(*self._tasks, *([self._reader] if self._reader else []), return_exceptions=True)
+            await self._relay.close()
+            await self.sandbox.end(self._attached)
+
+    @property
+    def log(self) -> str:
+        """The end of what the guest wrote to its stderr."""
+        return b"".join(self._log).decode("utf-8", "replace")
+
+    def _on_log(self, data: bytes) -> None:
+        self._log.append(data)
+        self._log_size += len(data)
+        while self._log_size > LOG_KEPT and len(self._log) > 1:
+            self._log_size -= len(self._log.popleft())
+
+    # ---- what a front end does
+
+    async def ask(self, prompt: str) -> AsyncIterator[m.Event]:
+        """Asks a question and yields the turn's events; the last one is `turn.end`.
+
+        Raises:
+            SbxError: the guest or the sandbox went away.
+        """
+        mux = self._alive()
+        if self._running:
+            raise RuntimeError("a turn runs already")
+        self._running = True
+        self._turn += 1
+        mux.post(m.Turn(self._turn, prompt))
+        finished = False
+        try:
+            while not finished:
+                item = await self._events.get()
+                if isinstance(item, SbxError):
+                    raise item
+                if isinstance(item, m.TurnDone):
+                    finished = item.turn == self._turn
+                    continue
+                yield item
+        finally:
+            if not finished and not mux.closed:
+                mux.post(m.Cancel(self._turn))
+            self._running = False
+
+    async def steer(self, text: str) -> None:
+        """Says something while a turn runs."""
+        self._alive().post(m.Steer(text))
+
+    async def cancel(self) -> None:
+        """Ends the running turn; the session goes on."""
+        if self._running and self._mux and not self._mux.closed:
+            self._mux.post(m.Cancel(self._turn))
+
+    async def new(self) -> None:
+        """Begins a fresh conversation."""
+        self._alive().post(m.New())
+
+    def waiting(self) -> list[m.Event]:
+        """Events that came outside of a turn, such as what the model server's probe found."""
+        events = []
+        while not self._events.empty():
+            item = self._events.get_nowait()
+            if isinstance(item, m.Event):
+                events.append(item)
+        return events
+
+    # ---- commands
+
+    def exec(self, argv: Sequence[str], **options: Any) -> tuple[int, asyncio.Future[m.Exited], Mux[m.ToHost]]:
+        """Starts a command as U. `options` are those of `messages.Exec`; the streams are opened by the caller.
+
+        Returns: its id, its end, and the wire to open streams on and to send signals over.
+        """
+        mux = self._alive()
+        exec_id = self._next_exec
+        self._next_exec += 1
+        future: asyncio.Future[m.Exited] = asyncio.get_running_loop().create_future()
+        self._execs[exec_id] = future
+        mux.post(m.Exec(exec_id, list(argv), **options))
+        return exec_id, future, mux
+
+    def open(self) -> Stream:
+        """A byte stream for a command."""
+        return self._alive().open()
+
+    async def run(self, argv: Sequence[str], *, timeout: float, limit: int, user: str = "owner") -> Ended:
+        """Runs a command to its end and collects what it says, up to `limit` bytes a stream."""
+        out, err = self.open(), self.open()
+        _, future, _ = self.exec(argv, stdout=out.channel, stderr=err.channel, timeout=timeout, user=user)
+        stdout, stderr, exited = await asyncio.gather(_collect(out, limit), _collect(err, limit), future)
+        return Ended(exited.code, exited.signal, exited.error, exited.timed_out, exited.oom, stdout, stderr)
+
+    # ---- reading
+
+    def _alive(self) -> Mux[m.ToHost]:
+        if self._failure:
+            raise self._failure
+        if self._mux is None or self._mux.closed:
+            raise WireError("the session is over", log=self.log)
+        return self._mux
+
+    async def _read(self, mux: Mux[m.ToHost]) -> None:
+        failure: SbxError | None = None
+        try:
+            async for message in mux.run():
+                if isinstance(message, m.Failed):
+                    failure = failure or self._failed(message)
+                    self._tell(failure)
+                else:
+                    self._act(message, mux)
+        except MuxClosed as error:
+            failure = failure or WireError(str(error), place=self.sandbox.container, log=self.log)
+        if not self._closing:
+            self._tell(failure or await self._why_gone())
+        elif self._execs:
+            self._tell(WireError("the session ended"))
+
+    def _act(self, message: m.ToHost, mux: Mux[m.ToHost]) -> None:
+        match message:
+            case m.Ready():
+                if self._is_ready and not self._is_ready.done():
+                    self._is_ready.set_result(message)
+            case m.Event():
+                self.record.write(message)
+                if message.name == "guest.started" and self._is_started and not self._is_started.done():
+                    self._is_started.set_result(None)
+                else:
+                    self._events.put_nowait(message)
+            case m.TurnDone():
+                self._events.put_nowait(message)
+            case m.Ask():
+                self._task(self._ask(message, mux))
+            case m.HttpRequest():
+                self._task(self._relay.handle(message, mux))
+            case m.HttpAbort():
+                self._relay.abort(message)
+            case m.Dial():
+                if self._proxy:
+                    self._task(self._proxy.handle(message, mux))
+                else:
+                    mux.accept(message.channel).reset("there is no way out")
+            case m.Exited():
+                future = self._execs.pop(message.id, None)
+                if future and not future.done():
+                    future.set_result(message)
+
+    async def _ask(self, ask: m.Ask, mux: Mux[m.ToHost]) -> None:
+        mux.post(m.Reply(ask.id, await self.on_ask(ask)))
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not isinstance(error, (MuxClosed, StreamReset)):
+            self._tell(error if isinstance(error, SbxError) else WireError(f"{type(error).__name__}: {error}"))
+
+    def _tell(self, failure: SbxError) -> None:
+        """The session cannot go on: whoever waits is told."""
+        if self._failure is None:
+            self._failure = failure
+        for future in (self._is_ready, self._is_started, *self._execs.values()):
+            if future and not future.done():
+                future.set_exception(failure)
+                future.exception()  # looked at: nobody may be waiting
+        self._events.put_nowait(failure)
+
+    def _failed(self, message: m.Failed) -> SbxError:
+        place = self.sandbox.container[:12]
+        match message.kind:
+            case "version":
+                return WireVersionError(message.message, place=self.sandbox.order.image)
+            case "config":
+                return ConfigError(message.message)
+            case "workspace":
+                return EngineError(
+                    message.message,
+                    place=self.sandbox.order.workspace,
+                    hint="the engine must run on this machine and see this folder",
+                )
+            case _:
+                return WireError(f"the guest failed: {message.message}", place=place, log=self.log)
+
+    async def _why_gone(self) -> SbxError:
+        """The wire ended by itself: the container's state tells why."""
+        state = await self.sandbox.state()
+        place = self.sandbox.container[:12]
+        if not state:
+            return EngineError("the sandbox is gone, or the engine is", place=place, log=self.log)
+        if state.get("OOMKilled") and state.get("ExitCode") == 137:
+            return OutOfMemory(
+                "the sandbox ran out of memory and the agent loop was killed",
+                place=place,
+                hint="give it more: --memory",
+            )
+        code = state.get("ExitCode")
+        if state.get("Error") and not self.ready:
+            return ImageError(f"the sandbox did not start: {state['Error']}", place=self.sandbox.order.image)
+        last = self.log.strip().splitlines()[-1:] or [f"code {code}"]
+        return WireError(f"the guest ended by itself: {last[0]}", place=place, log=self.log)
+
+
+async def _collect(stream: Stream, limit: int) -> bytes:
+    data = bytearray()
+    with contextlib.suppress(StreamReset):
+        async for piece in stream:
+            data += piece[: max(limit - len(data), 0)]
+    return bytes(data)
+
+
+def snapshot(folder: Path) -> bytes:
+    """A tar of the kit's folder as the guest is to see it: regular files and folders only, links followed inside.
+
+    Raises:
+        ConfigError: it is over `MAX_SNAPSHOT`, holds what is neither file nor folder, or a link that leads out.
+    """
+    out = io.BytesIO()
+    root = folder.resolve()
+    size = 0
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for path in sorted(root.rglob("*")):
+            relative = path.relative_to(root)
+            if relative.parts[0] in LEFT_OUT or "__pycache__" in relative.parts:
+                continue
+            real = path.resolve()
+            if not real.is_relative_to(root):
+                raise ConfigError("a link that leads out of the kit's folder", place=str(path))
+            if real.is_dir():
+                if path.is_symlink():
+                    raise ConfigError("a link to a folder", place=str(path), hint="copy the folder")
+                continue
+            if not real.is_file():
+                raise ConfigError("neither a file nor a folder", place=str(path))
+            try:
+                data = real.read_bytes()
+            except OSError as error:
+                raise ConfigError(f"cannot be read: {error.strerror}", place=str(path)) from None
+            size += len(data)
+            if size > MAX_SNAPSHOT:
+                raise ConfigError(f"the kit's folder is over {MAX_SNAPSHOT // 1024**2} MiB", place=str(folder))
+            member = tarfile.TarInfo(str(relative))
+            member.size = len(data)
+            member.mode = 0o755 if real.stat().st_mode & 0o111 else 0o644
+            archive.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+async def within(seconds: float | None, work: Awaitable[Any]) -> Any:
+    """Waits for `work`, at most `seconds`; raises RunTimeout after that."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise RunTimeout(f"the run was not over after {seconds:g} s") from None
