@@ -114,9 +114,9 @@ def test_a_stopped_questions_text_cannot_reach_the_file(folders: Folders):
 
 def test_secrets_are_taken_out_of_values_keys_names_and_outputs(folders: Folders):
     def redact(text: str) -> str:
-        return text.replace("s3cr\n\"et\u00e9", "***")
+        return text.replace('s3cr\n"et\u00e9', "***")
 
-    secret = "s3cr\n\"et\u00e9"
+    secret = 's3cr\n"et\u00e9'
     made = record(
         folders,
         Event("tool.start", {"input": {secret: [secret, {"deep": "a" + secret}]}, "id": secret}),
@@ -233,7 +233,9 @@ def test_two_processes_never_write_one_record(folders: Folders):
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(), max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(), max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
