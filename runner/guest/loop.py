@@ -38,8 +38,8 @@ SAME_CALL_END = 5
 """And this often: the turn ends."""
 
 Emit = Callable[[str, dict[str, Any]], None]
-Consent = Callable[[str, dict[str, Any], str], Awaitable[str]]
-"""Asks about (tool, input, call id); answers an empty string for yes, else the reason for no."""
+Consent = Callable[[str, dict[str, Any], str, str], Awaitable[str]]
+"""Asks about (tool, input, call id, why it asks); answers an empty string for yes, else the reason for no."""
 
 
 class ModelSource(Protocol):
@@ -321,7 +321,8 @@ class Loop:
             self._refused(call, pre.input, pre.hook, pre.denied)
             return with_context(f"[denied by a hook: {pre.denied}]", list(pre.context))
         if pre.result is None and (pre.ask or (tool.changing and not self.agent.yolo)):
-            reason = await self._consent(call.name, pre.input, call.id)
+            why = f"the hook {pre.hook} wants a person to decide" if pre.ask else ""
+            reason = await self._consent(call.name, pre.input, call.id, why)
             if reason:
                 self._refused(call, pre.input, "consent", reason)
                 return f"[denied by the user: {reason}]"

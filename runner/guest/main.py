@@ -73,6 +73,7 @@ class Guest:
         self._model: asyncio.Task[Model] | None = None
         self._commands: Commands | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._decided: dict[str, str] = {}
         self._fatal = False
 
     async def run(self) -> int:
@@ -289,13 +290,17 @@ class Guest:
         finally:
             self._asks.pop(ask.id, None)
 
-    async def _consent(self, tool: str, arguments: dict[str, Any], call: str) -> str:
-        answer = await self.ask("consent", {"tool": tool, "input": arguments, "call": call})
-        if not answer:
-            return "nobody is there to allow it"
-        if answer.get("decision") in ("once", "session"):
+    async def _consent(self, tool: str, arguments: dict[str, Any], call: str, why: str) -> str:
+        """Why the call may not run; empty when a person, now or earlier in the session, allowed it."""
+        if decided := self._decided.get(tool):
+            return "" if decided == "session" else "rejected for the whole session"
+        answer = await self.ask("consent", {"name": tool, "input": arguments, "call": call, "why": why})
+        choice = answer.get("choice")
+        if choice in ("session", "never"):
+            self._decided[tool] = str(choice)
+        if choice in ("once", "session"):
             return ""
-        return str(answer.get("reason") or "rejected")
+        return str(answer.get("reason") or ("rejected" if answer else "nobody is there to allow it"))
 
 
 def _lay_snapshot(data: bytes, folder: Path) -> None:

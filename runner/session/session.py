@@ -292,10 +292,10 @@ class Session:
         """A byte stream for a command."""
         return self._alive().open()
 
-    async def run(self, argv: Sequence[str], *, timeout: float, limit: int, user: str = "owner") -> Ended:
-        """Runs a command to its end and collects what it says, up to `limit` bytes a stream."""
+    async def run(self, argv: Sequence[str], *, seconds: float, limit: int, user: str = "owner") -> Ended:
+        """Runs a command to its end and collects what it says, up to `limit` bytes a stream; `seconds` 0: no bound."""
         out, err = self.open(), self.open()
-        _, future, _ = self.exec(argv, stdout=out.channel, stderr=err.channel, timeout=timeout, user=user)
+        _, future, _ = self.exec(argv, stdout=out.channel, stderr=err.channel, timeout=seconds, user=user)
         stdout, stderr, exited = await asyncio.gather(_collect(out, limit), _collect(err, limit), future)
         return Ended(exited.code, exited.signal, exited.error, exited.timed_out, exited.oom, stdout, stderr)
 

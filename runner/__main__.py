@@ -1,0 +1,42 @@
+"""The commands `sbx` and `sbx-runner`, and `python -m runner`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+
+def main() -> None:
+    """Runs the command line and ends with its exit code; an error is one message, never a stack trace."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        from runner.cli.app import run
+
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except BrokenPipeError:
+        code = 0
+    _leave(code)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    from runner.errors import Interrupted
+
+    raise Interrupted(signal.Signals(number))
+
+
+def _leave(code: int) -> None:
+    """Ends the process. A reader that went away is no reason for a message at the interpreter's end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
