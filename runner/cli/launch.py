@@ -1,0 +1,498 @@
+"""From what the user typed to a session that is ready to be asked: every step of a run, in its order.
+
+what       the kit, its agent and its plan; everything that can be wrong without an engine is found here (code 2, 3)
+grants     what the kit wants beyond the default profile, against what was granted (code 6)
+where      the workspace (code 2)
+engine     connected (code 4)
+image      found by its plan, or built (code 5)
+sandbox    janitor first, then the container (code 3, 4)
+session    the guest is up and has been told its agent
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner import __version__
+from runner.errors import NotFoundError, UsageError
+from runner.session.state import Folders, private
+
+if TYPE_CHECKING:
+    from runner.engine import Engine
+    from runner.frontends.banner import Banner
+    from runner.gateway.grants import Wish
+    from runner.images.build import Image
+    from runner.images.events import Progress
+    from runner.kits.agent import AgentFile
+    from runner.kits.plan import Plan
+    from runner.sandbox.profile import Profile
+    from runner.sandbox.workspace import Workspace
+    from runner.session.session import Session
+    from runner.wire.agent import Agent
+
+SWEEP_AFTER = 0.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """A run as it was asked for."""
+
+    sandbox: str
+    workspace: Path | None = None
+    demo: bool = False
+    network: str = "none"
+    keep: bool = False
+    new: bool = False
+    name: str = ""
+    grants: Sequence[str] = ()
+    hooks: Sequence[str] = ()
+    kits: Sequence[str] = ()
+    kit_args: Sequence[str] = ()
+    strict: bool = False
+    model: str = ""
+    base_url: str = ""
+    yolo: bool | None = None
+    max_tokens: int | None = None
+    max_tool_calls: int | None = None
+    cpus: float | None = None
+    memory: str = ""
+    pids: int | None = None
+    runtime: str = ""
+    mounts: Sequence[str] = ()
+    devices: Sequence[str] = ()
+    capabilities: Sequence[str] = ()
+    certificates: Sequence[Path] = ()
+    no_cache: bool = False
+    pull: bool = False
+    interactive: bool = False
+    resume: str | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+@dataclass(frozen=True)
+class What:
+    """The kit, read and checked."""
+
+    name: str
+    folder: Path | None
+    """The kit's folder; None for a kit that lives in an image."""
+    agent: AgentFile
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that is known before the engine is asked."""
+
+    options: Options
+    folders: Folders
+    what: What
+    agent: Agent
+    workspace: Workspace
+    profile: Profile
+    warnings: tuple[str, ...]
+    history: tuple[dict[str, Any], ...] = ()
+    resumed: Path | None = None
+
+
+def prepare(options: Options) -> Prepared:
+    """Reads, checks and decides everything that needs no engine.
+
+    Raises:
+        UsageError, ConfigError: something is wrong with the command line or a file.
+        NotFoundError: no such kit.
+        RefusedError: a grant is missing.
+    """
+    from runner.kits import hooks as kit_hooks
+    from runner.sandbox import workspace
+
+    folders = Folders.of(options.environ)
+    what = read_kit(options, folders)
+    home = Path(options.environ.get("HOME") or Path.home())
+    grants = set(options.grants)
+    profile, relaxations = _profile(options, what.plan)
+    _settle(options, what, relaxations)
+    place = workspace.find(
+        options.workspace or default_workspace(what, folders), home=home, granted="home-workspace" in grants
+    )
+    agent = what.agent.to_wire(
+        cli_hooks=kit_hooks.parse_hook_options(options.hooks),
+        urls=[options.base_url] if options.base_url else (),
+        model=options.model,
+        yolo=options.yolo,
+    )
+    agent = replace(
+        agent,
+        max_tokens=agent.max_tokens if options.max_tokens is None else options.max_tokens,
+        max_tool_calls=agent.max_tool_calls if options.max_tool_calls is None else options.max_tool_calls,
+    )
+    warnings = (*what.agent.warnings, *what.plan.warnings)
+    if place.moved:
+        warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
+    history: tuple[dict[str, Any], ...] = ()
+    resumed = None
+    if options.resume is not None:
+        from runner.session.record import load
+        from runner.session.resume import replay
+        from runner.session.sessions import find_session
+
+        resumed = find_session(folders, options.resume or None)
+        history = tuple(replay(load(resumed), resumed))
+    return Prepared(options, folders, what, agent, place, profile, warnings, history, resumed)
+
+
+def read_kit(options: Options, folders: Folders) -> What:
+    """The kit that `options.sandbox` names."""
+    from runner.kits import agent as agents
+    from runner.kits.arguments import read_options
+    from runner.kits.compose import compose
+    from runner.kits.find import find_kit
+    from runner.kits.plan import Base, Plan
+
+    folder = find_kit(options.sandbox, kind="sandbox", environ=options.environ)
+    spec, agent_file = folder / "spec.yaml", folder / "agent.yaml"
+    if not spec.exists() and not agent_file.exists():
+        raise UsageError(
+            f"{folder} is no kit: it holds neither spec.yaml nor agent.yaml",
+            place=str(folder),
+            hint="`sbx kit init NAME` makes one",
+        )
+    agent = agents.load_folder(folder, options.environ)
+    if spec.exists() or options.kits:
+        plan = compose(
+            folder,
+            extra=list(options.kits),
+            args=read_options(options.kit_args),
+            strict=options.strict,
+            environ=options.environ,
+        )
+    else:
+        plan = Plan(name=_plan_name(folder.name), base=Base(), layers=())
+    return What(plan.name, folder, agent, plan)
+
+
+def _plan_name(folder: str) -> str:
+    """A folder's name as a kit's name; the folder of an `agent.yaml` alone may be called anything."""
+    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.lower()).strip("-")
+    return kept[:60].strip("-") or "agent"
+
+
+def default_workspace(what: What, folders: Folders) -> Path:
+    """The kit's `playground/`, else the current folder. That of an installed kit is copied, so that it stays whole."""
+    from runner.images.program import data_folder
+
+    playground = what.folder / "playground" if what.folder else None
+    if playground is None or not playground.is_dir():
+        return Path.cwd()
+    packed = data_folder("sbx")
+    if packed.parent.name != "_data" or not playground.is_relative_to(packed):
+        return playground
+    copy = private(folders.state / "playgrounds") / what.name
+    if not copy.exists():
+        shutil.copytree(playground, copy)
+    return copy
+
+
+def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
+    """The profile, and what it has beyond the default one."""
+    from runner.gateway.grants import Wish
+    from runner.sandbox.profile import Bind, Profile, Relaxation, parse_size
+
+    wishes: list[Wish] = []
+    relaxed: list[Relaxation] = []
+
+    def ask(grant: str, control: str, value: str, source: str, *, by_user: bool) -> None:
+        wishes.append(Wish(grant, value, source, by_user=by_user))
+        relaxed.append(Relaxation(control, value, source))
+
+    binds = []
+    for text in options.mounts:
+        source, _, rest = text.partition(":")
+        target, _, mode = rest.partition(":")
+        path = Path(source).expanduser()
+        if not path.exists():
+            raise UsageError(f"--mount {text}: {source} does not exist")
+        if mode not in ("", "ro", "rw") or (target and not target.startswith("/")):
+            raise UsageError(f"--mount {text}: not SOURCE[:TARGET[:ro]]")
+        binds.append(Bind(str(path.resolve()), target or str(path.resolve()), mode == "ro"))
+        ask("mount", "mounts", text, "--mount", by_user=True)
+    for text in options.devices:
+        if not Path(text.partition(":")[0]).exists():
+            raise UsageError(f"--device {text}: there is no such device")
+        ask("device", "devices", text, "--device", by_user=True)
+    capabilities = tuple(c.upper().removeprefix("CAP_") for c in options.capabilities)
+    for name in capabilities:
+        ask("capability", "capabilities", name, "--cap-add", by_user=True)
+    if options.network not in ("none", "bridge"):
+        raise UsageError(f"--network {options.network}: not a network", hint="none or bridge")
+    if options.network != "none":
+        ask("network", "network", options.network, "--network", by_user=True)
+    for kit in plan.privileged:
+        ask("privileged", "privileged", "a privileged container", f"kit {kit}", by_user=False)
+    if options.cpus is not None and options.cpus <= 0:
+        raise UsageError("--cpus must be more than 0")
+    if options.pids is not None and options.pids < 16:
+        raise UsageError("--pids must be at least 16: the guest itself needs some")
+    profile = Profile(
+        cpus=options.cpus or plan.resources.cpus,
+        memory=parse_size(options.memory) if options.memory else plan.resources.memory,
+        pids=options.pids or Profile.pids,
+        network=options.network,
+        runtime=options.runtime,
+        capabilities=capabilities,
+        devices=tuple(options.devices),
+        binds=tuple(binds),
+        privileged=bool(plan.privileged),
+        relaxations=tuple(relaxed),
+    )
+    return profile, wishes
+
+
+def _settle(options: Options, what: What, wishes: Sequence[Wish]) -> None:
+    """Refuses what was not granted."""
+    from runner.gateway import grants, rules
+    from runner.kits.agent import foreign_model_urls, host_hooks
+
+    for name in options.grants:
+        if name not in grants.NAMES:
+            raise UsageError(f"--grant {name}: no such grant", hint=f"the grants are: {', '.join(grants.NAMES)}")
+    files = rules.load(rules.policy_paths(options.environ))
+    source = f"kit {what.name}"
+    asked = [*wishes]
+    if not (options.base_url or options.demo):
+        asked += [grants.Wish("model-url", f"the model URL {url}", source) for url in foreign_model_urls(what.agent)]
+    asked += [grants.Wish("host-hooks", f"the hook {name} on the host", source) for name in host_hooks(what.agent)]
+    _, missing = grants.settle(asked, options.grants, files=files)
+    grants.demand(missing)
+
+
+# ---- with the engine
+
+
+def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
+    """The plan's image, built when it is not there."""
+    from runner.images.build import ensure
+
+    options = prepared.options
+    return ensure(
+        engine,
+        prepared.what.plan,
+        progress=progress,
+        certificates=options.certificates,
+        no_cache=options.no_cache,
+        pull=options.pull,
+    )
+
+
+@asynccontextmanager
+async def open_session(
+    engine: Engine, prepared: Prepared, image: Image, *, redact: Callable[[str], str] | None = None
+) -> AsyncIterator[Session]:
+    """A session that is ready to be asked; everything of it is ended with the block."""
+    import asyncio
+
+    from runner.sandbox import sweep
+    from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor, Sandbox
+    from runner.session.record import Record, unchanged
+    from runner.session.session import Session, Setup, snapshot
+    from runner.wire.messages import Event
+
+    options, what = prepared.options, prepared.what
+    locks = private(prepared.folders.state / "sandboxes")
+    record = Record.create(prepared.folders, redact=redact or unchanged)
+    kept = await asyncio.to_thread(_kept, engine, prepared, image) if options.keep and not options.new else None
+    order = _order(prepared, image, record.id, kept)
+    label = f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}"
+    janitor = Janitor(engine, label)
+    status = "failed"
+    try:
+        server = scripted_model(prepared) if options.demo else None
+        with server or nullcontext():
+            agent = prepared.agent
+            if server:
+                agent = replace(agent, provider="demo", model="scripted", urls=(server.url,))
+            relay = _relay(agent, what.agent, options)
+            _start(record, prepared, order, image, agent)
+            if kept:
+                sandbox = await Sandbox.reopen(engine, kept["Id"], order, locks)
+            else:
+                sandbox = await Sandbox.create(engine, order, locks)
+            setup = Setup(
+                agent=agent,
+                snapshot=snapshot(what.folder) if what.folder else b"",
+                environment={v.name: v.value for v in what.plan.environment},
+                network=options.network,
+                interactive=options.interactive,
+                history=prepared.history,
+            )
+            session = Session(
+                sandbox, setup, record, relay, banner=_banner(prepared, agent, image, order, record.id, bool(kept))
+            )
+            async with session:
+                sweeping = asyncio.create_task(asyncio.to_thread(_sweep, sweep.sweep, engine, locks))
+                try:
+                    yield session
+                    status = "completed"
+                finally:
+                    await asyncio.gather(sweeping, return_exceptions=True)
+    finally:
+        record.write(Event("session.end", {"status": status}))
+        record.close()
+        janitor.done()
+
+
+def _sweep(sweep: Callable[[Engine, Path], list[str]], engine: Engine, locks: Path) -> None:
+    """Leftovers are nobody's business in this run: what cannot be removed now is found by the next one."""
+    from runner.errors import SbxError
+
+    try:
+        sweep(engine, locks)
+    except SbxError:
+        return
+
+
+def scripted_model(prepared: Prepared) -> Any:
+    """The built-in scripted model, for this kit's own script where it has one."""
+    from runner import scripted
+    from runner.scripted.script import load_script
+    from runner.scripted.server import ScriptedServer
+
+    folder = prepared.what.folder
+    own = folder / "demo.yaml" if folder else None
+    path = own if own and own.exists() else Path(scripted.__file__).with_name("demo.yaml")
+    return ScriptedServer(load_script(path))
+
+
+def _relay(agent: Agent, agent_file: AgentFile, options: Options) -> Any:
+    from runner.gateway.model import ModelRelay, read_key
+
+    variable = "" if options.demo else agent_file.provider.key_variable
+    return ModelRelay(agent.urls, read_key(variable, options.environ))
+
+
+def _kept(engine: Engine, prepared: Prepared, image: Image) -> dict[str, Any] | None:
+    """A kept sandbox of the same plan and workspace that nobody uses."""
+    from runner.sandbox.container import LABEL_KEEP, LABEL_PLAN, LABEL_SANDBOX, LABEL_WORKSPACE, find
+
+    options = prepared.options
+    filters = {LABEL_KEEP: "1"}
+    if options.name:
+        filters[LABEL_SANDBOX] = options.name
+    else:
+        filters |= {LABEL_PLAN: image.tag, LABEL_WORKSPACE: str(prepared.workspace.source)}
+    found = find(engine, filters)
+    if options.name and found and found[0]["Labels"].get(LABEL_PLAN) != image.tag:
+        raise UsageError(
+            f"the sandbox {options.name} was made from another image ({found[0]['Labels'].get(LABEL_PLAN)})",
+            hint=f"`sbx rm {options.name}`, or take another --name",
+        )
+    idle = [c for c in found if c.get("State") != "running"]
+    if options.name and found and not idle:
+        from runner.errors import InUseError
+
+        raise InUseError(f"the sandbox {options.name} is in use by another session")
+    return idle[0] if idle else None
+
+
+def _order(prepared: Prepared, image: Image, session: str, kept: dict[str, Any] | None) -> Any:
+    from runner.sandbox.container import LABEL_SANDBOX, Order
+
+    options, place = prepared.options, prepared.workspace
+    if kept:
+        name = kept["Labels"][LABEL_SANDBOX]
+    elif options.name:
+        name = _checked_name(options.name)
+    else:
+        name = f"{prepared.what.name}-{_plan_name(place.source.name)[:24]}-{secrets.token_hex(2)}"
+    return Order(
+        name=name,
+        session=session,
+        image=image.id,
+        plan=image.tag,
+        profile=prepared.profile,
+        workspace=str(place.source),
+        target=place.target,
+        keep=options.keep,
+    )
+
+
+def _checked_name(name: str) -> str:
+    import re
+
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9_.-]{0,62}[a-z0-9])?", name):
+        raise UsageError(f"--name {name}: lower case letters, digits, - _ . only, at most 64 characters")
+    return name
+
+
+def _start(record: Any, prepared: Prepared, order: Any, image: Image, agent: Agent) -> None:
+    """The record's first line."""
+    from runner.wire.messages import Event
+
+    record.write(
+        Event(
+            "session.start",
+            {
+                "version": __version__,
+                "session": record.id,
+                "sandbox": order.name,
+                "kit": str(prepared.what.folder or prepared.what.name),
+                "image": {"tag": image.tag, "id": image.id},
+                "agent": {
+                    "provider": agent.provider,
+                    "model": agent.model,
+                    "tools": list(agent.tools),
+                    "yolo": agent.yolo,
+                    "hooks": [{"event": h.event, "name": h.name} for h in agent.hooks],
+                },
+                "network": prepared.options.network,
+                "workspace": str(prepared.workspace.source),
+                "argv": [Path(sys.argv[0]).name, prepared.options.sandbox],
+                **({"resumed": prepared.resumed.name} if prepared.resumed else {}),
+            },
+        )
+    )
+
+
+def _banner(prepared: Prepared, agent: Agent, image: Image, order: Any, session: str, taken_up: bool) -> Banner:
+    from runner.frontends.banner import Banner, count_hooks
+    from runner.wire.agent import EVENTS, GUARD_EVENTS, MORE_EVENTS
+
+    what = prepared.what
+    path = what.agent.path
+    sandbox = order.name + (" (taken up again)" if taken_up else "" if prepared.options.keep else " (throwaway)")
+    return Banner(
+        version=__version__,
+        config=str(path) if path else "the default agent",
+        provider=agent.provider,
+        model=agent.model or "the first that the server lists",
+        tools=agent.tools,
+        yolo=agent.yolo,
+        image=image.tag,
+        network=prepared.options.network,
+        hooks=count_hooks([h.event for h in agent.hooks], (*EVENTS, *MORE_EVENTS)),
+        not_failing=[h.name for h in agent.hooks if h.event in GUARD_EVENTS and h.on_error != "fail"],
+        sandbox=sandbox,
+        session=session,
+        workspace=str(prepared.workspace.source),
+        scripted=prepared.options.demo,
+        warnings=prepared.warnings,
+        relaxations=[f"{r.control}: {r.value} ({r.by})" for r in prepared.profile.relaxations],
+    )
+
+
+def connect(prepared: Prepared) -> Engine:
+    """The engine; NotFoundError and the like of its configuration are told as its own errors."""
+    from runner.engine import connect as connect_engine
+
+    return connect_engine(prepared.options.environ)
+
+
+__all__ = ["NotFoundError", "Options", "Prepared", "What", "connect", "find_image", "open_session", "prepare"]

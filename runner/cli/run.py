@@ -1,0 +1,204 @@
+"""`sbx run`: a sandbox, an agent in it, and a question or a conversation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+EXAMPLES = """Examples:
+
+  sbx run hooks-demo                         talk to the demo agent
+  sbx run hooks-demo --demo -p "Which files are here?"   one question, scripted model
+  sbx run ./my-kit ~/project -p @question.txt            a kit of your own, on a folder of yours
+"""
+
+MAX_PROMPT = 32 * 1024 * 1024
+"""Most bytes of a question."""
+
+
+def run(
+    sandbox: str = typer.Argument(..., help="A ready-made kit, a folder with agent.yaml or spec.yaml, or an image."),
+    workspace: Path = typer.Argument(None, help="The folder that the agent works in."),
+    prompt: str = typer.Option(None, "-p", "--prompt", help="Ask one question and exit; - reads stdin, @FILE a file."),
+    demo: bool = typer.Option(False, "--demo", help="Take the built-in scripted model instead of a real one."),
+    network: str = typer.Option("none", "--network", help="none, or bridge: the engine's network with all it reaches."),
+    rm: bool = typer.Option(None, "--rm/--keep", help="Remove the sandbox at the end (default with -p), or keep it."),
+    name: str = typer.Option("", "--name", help="The sandbox's name."),
+    new: bool = typer.Option(False, "--new", help="Make a new sandbox, even where an idle one fits."),
+    json: bool = typer.Option(False, "--json", help="With -p: print one JSON document."),
+    events: bool = typer.Option(False, "--events", help="With -p: print each event as a line of JSON."),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="With -p: nothing but the answer and errors."),
+    timeout: float = typer.Option(None, "--timeout", help="With -p: seconds until the run is ended (code 124)."),
+    resume: str = typer.Option(None, "--resume", help="Go on with an earlier session: its id."),
+    go_on: bool = typer.Option(False, "--continue", help="Go on with the last session."),
+    model: str = typer.Option("", "--model", help="Another model than agent.yaml names."),
+    base_url: str = typer.Option("", "--base-url", help="Another model server than agent.yaml names."),
+    yolo: bool = typer.Option(None, "--yolo/--no-yolo", help="Run tool calls without asking, or ask."),
+    max_tokens: int = typer.Option(None, "--max-tokens", min=1, help="End a turn that used so many tokens."),
+    max_tool_calls: int = typer.Option(None, "--max-tool-calls", min=1, help="End a turn that wants more tool calls."),
+    hook: list[str] = typer.Option([], "--hook", help="EVENT=COMMAND; runs after the agent's own. Repeatable."),
+    kit: list[str] = typer.Option([], "--kit", help="A further mixin. Repeatable."),
+    kit_arg: list[str] = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable."),
+    strict: bool = typer.Option(False, "--strict", help="Kits that clash are an error."),
+    grant: list[str] = typer.Option([], "--grant", help="Allow what a kit asks for beyond the default. Repeatable."),
+    mount: list[str] = typer.Option([], "--mount", help="SOURCE[:TARGET[:ro]]; a further folder. Repeatable."),
+    device: list[str] = typer.Option([], "--device", help="A device of the host's. Repeatable."),
+    cap_add: list[str] = typer.Option([], "--cap-add", help="A further capability of the container's. Repeatable."),
+    cpus: float = typer.Option(None, "--cpus", help="CPUs (default 2)."),
+    memory: str = typer.Option("", "--memory", help="Memory, for example 2g (default 4g)."),
+    pids: int = typer.Option(None, "--pids", help="Processes (default 512)."),
+    runtime: str = typer.Option("", "--runtime", help="A container runtime that the engine knows."),
+    ca_certificate: list[Path] = typer.Option(
+        [], "--ca-certificate", help="PEM file that builds trust too (default: what this host trusts). Repeatable."
+    ),
+    no_cache: bool = typer.Option(False, "--no-cache", help="Build the image anew."),
+    pull: bool = typer.Option(False, "--pull", help="Ask the registry for a newer base."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show what would run, and start nothing."),
+) -> int:
+    """Run an agent in a sandbox: with -p one question, without it a conversation."""
+    from runner.cli import launch
+    from runner.errors import UsageError
+
+    question = read_prompt(prompt) if prompt is not None else None
+    if question is None and not dry_run and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("there is no terminal to talk on", hint='ask with -p "…", or -p - to read the question')
+    for given, option in ((json, "--json"), (events, "--events"), (timeout is not None, "--timeout"), (quiet, "-q")):
+        if given and question is None and not dry_run:
+            raise UsageError(f"{option} goes with -p")
+    if json and events:
+        raise UsageError("--json or --events, not both")
+    if timeout is not None and timeout <= 0:
+        raise UsageError("--timeout must be more than 0")
+    throwaway = rm if rm is not None else question is not None
+    options = launch.Options(
+        sandbox=sandbox,
+        workspace=workspace,
+        demo=demo,
+        network=network,
+        keep=not throwaway,
+        new=new,
+        name=name,
+        grants=grant,
+        hooks=hook,
+        kits=kit,
+        kit_args=kit_arg,
+        strict=strict,
+        model=model,
+        base_url=base_url,
+        yolo=yolo,
+        max_tokens=max_tokens,
+        max_tool_calls=max_tool_calls,
+        cpus=cpus,
+        memory=memory,
+        pids=pids,
+        runtime=runtime,
+        mounts=mount,
+        devices=device,
+        capabilities=cap_add,
+        certificates=ca_certificate,
+        no_cache=no_cache,
+        pull=pull,
+        interactive=question is None,
+        resume="" if go_on and resume is None else resume,
+    )
+    prepared = launch.prepare(options)
+    if dry_run:
+        return _dry_run(prepared)
+    engine = launch.connect(prepared)
+    image = launch.find_image(engine, prepared, _progress(quiet))
+    if question is None:
+        return _talk(engine, prepared, image)
+    mode = "json" if json else "events" if events else "text"
+    return _ask(engine, prepared, image, question, mode, quiet, timeout)
+
+
+def read_prompt(text: str) -> str:
+    """The question: as given, or from stdin (`-`) or a file (`@FILE`).
+
+    Raises:
+        UsageError: it is empty, too large, not UTF-8, or the file cannot be read.
+    """
+    from runner.errors import UsageError
+
+    if text == "-":
+        raw, place = sys.stdin.buffer.read(MAX_PROMPT + 1), "stdin"
+    elif text.startswith("@") and len(text) > 1:
+        place = text[1:]
+        try:
+            with Path(place).open("rb") as file:
+                raw = file.read(MAX_PROMPT + 1)
+        except OSError as error:
+            raise UsageError(f"the question cannot be read: {error.strerror}", place=place) from None
+    else:
+        raw, place = text.encode("utf-8", "surrogateescape"), "-p"
+    if len(raw) > MAX_PROMPT:
+        raise UsageError(f"the question is over {MAX_PROMPT // 1024**2} MiB", place=place)
+    try:
+        question = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the question is not UTF-8: byte {error.start}", place=place) from None
+    if not question.strip():
+        raise UsageError("the question is empty", place=place)
+    return question
+
+
+def _progress(quiet: bool):  # type: ignore[no-untyped-def]
+    from runner.frontends.progress import BuildProgress
+    from runner.frontends.terminal import Output
+
+    if quiet:
+        from runner.images.events import ignore
+
+        return ignore
+    return BuildProgress(Output(sys.stderr))
+
+
+def _ask(engine, prepared, image, question: str, mode, quiet: bool, timeout: float | None) -> int:  # type: ignore[no-untyped-def]
+    from runner.cli.launch import open_session
+    from runner.cli.running import run_async
+    from runner.errors import SbxError
+    from runner.frontends.printer import Printer
+    from runner.frontends.terminal import Output
+    from runner.session.session import within
+
+    printer = Printer(Output(sys.stdout), Output(sys.stderr), mode, quiet=quiet)
+
+    async def work() -> None:
+        async with open_session(engine, prepared, image) as session:
+            await within(timeout, printer.run(session, question))
+
+    try:
+        run_async(work())
+    except SbxError as error:
+        printer.fail(error)
+        return error.exit_code
+    printer.finish()
+    document = printer.document
+    return 0 if document.status in ("completed", "stopped") else 1
+
+
+def _talk(engine, prepared, image) -> int:  # type: ignore[no-untyped-def]
+    from runner.cli.launch import open_session
+    from runner.cli.running import run_async
+    from runner.frontends.repl import Repl
+
+    async def work() -> None:
+        async with open_session(engine, prepared, image) as session:
+            await Repl(session, prepared.folders).run()
+
+    run_async(work(), interrupts=False)
+    return 0
+
+
+def _dry_run(prepared) -> int:  # type: ignore[no-untyped-def]
+    from runner.images.build import tag
+
+    plan = prepared.what.plan
+    print(f"sandbox    {plan.name}")
+    print(f"image      {tag(plan)}")
+    print(f"workspace  {prepared.workspace.source} at {prepared.workspace.target}")
+    for control, value, asked in prepared.profile.table():
+        print(f"{control:<17} {value}" + (f"   (relaxed by {asked})" if asked else ""))
+    return 0
