@@ -2,8 +2,8 @@
 
     python3 -I -S -B /opt/sbx/lib/runner/guest/entry.py WORKSPACE
 
-It has six capabilities: CHOWN and DAC_OVERRIDE to give the home to U, SETUID, SETGID, KILL, SETPCAP to keep. Nothing of U's
-runs before it has dropped the first two. It drops in place: the program `setpriv` would cost a second start of Python.
+It has six capabilities: CHOWN and DAC_OVERRIDE to give the home to U, and SETUID, SETGID, KILL, SETPCAP to keep. Nothing
+of U's runs before it has dropped the first two. It drops in place: `setpriv` would cost a second start of Python.
 
 Exit codes of its own, each with one line on stderr that begins with `sbx: `:
 
@@ -171,7 +171,7 @@ def _make_folders() -> None:
 
 
 def _make_folder(path: str, uid: int, mode: int) -> None:
-    """A folder of `uid`'s. One that is there must be a folder in truth: U may have planted a link in an earlier life."""
+    """A folder of `uid`'s. One that is there must be a real one: U may have planted a link in an earlier life."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
