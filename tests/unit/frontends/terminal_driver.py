@@ -1,0 +1,85 @@
+"""A program on a pseudo terminal, driven as a person would: type, and wait until something is shown."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from fcntl import ioctl
+from pathlib import Path
+
+import tests
+
+ROOT = Path(tests.__file__).parents[1]
+PATIENCE = 20.0
+"""Seconds until a thing that is waited for counts as not coming."""
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
+
+
+class TerminalProgram:
+    """`raw` is everything the terminal was sent, `text` the same without escape sequences."""
+
+    def __init__(self, module: str, arguments: Sequence[str], rows: int = 40, columns: int = 100):
+        self.raw = ""
+        self._at = 0
+        self._pid, self._fd = pty.fork()
+        if self._pid == 0:
+            os.chdir(ROOT)
+            os.environ.update(TERM="xterm-256color", PROMPT_TOOLKIT_NO_CPR="1", PYTHONUTF8="1")
+            os.environ.pop("NO_COLOR", None)
+            os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+        ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    @property
+    def text(self) -> str:
+        return ESCAPE.sub("", self.raw)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def interrupt(self) -> None:
+        os.kill(self._pid, signal.SIGINT)
+
+    def sees(self, words: str) -> str:
+        """Wait until `words` are shown after what was seen before; returns the text up to them."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.text.find(words, self._at)) < 0:
+            if not self._read(deadline - time.monotonic()):
+                raise AssertionError(f"{words!r} is not shown; shown: {self.text[self._at :]!r}")
+        seen = self.text[self._at : found]
+        self._at = found + len(words)
+        return seen
+
+    def ends(self) -> int:
+        """Wait until the program is over; returns its exit code."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read(deadline - time.monotonic()):
+            pass
+        if time.monotonic() > deadline:
+            raise AssertionError(f"the program does not end; shown: {self.text[self._at :]!r}")
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        os.close(self._fd)
+
+    def _read(self, seconds: float) -> bool:
+        if seconds <= 0 or not select.select([self._fd], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:
+            return False
+        self.raw += data.decode("utf-8", "replace")
+        return bool(data)
