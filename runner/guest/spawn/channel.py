@@ -1,0 +1,71 @@
+"""JSON messages with descriptors over a Unix stream socket: a length, then the JSON.
+
+Descriptors ride on the first byte of a message. Both ends are ours; nothing that a tool wrote passes here unescaped.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import socket
+from typing import Any
+
+MAX_FDS = 4
+_LENGTH = 4
+Message = dict[str, Any]
+
+
+def encode(message: Message) -> bytes:
+    payload = json.dumps(message, separators=(",", ":")).encode("ascii")
+    return len(payload).to_bytes(_LENGTH, "big") + payload
+
+
+def ancillary(fds: list[int]) -> list[tuple[int, int, array.array[int]]]:
+    """The descriptors as `sendmsg` takes them."""
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+
+
+def send(connection: socket.socket, message: Message, fds: list[int] | None = None) -> None:
+    """Sends on a blocking socket."""
+    data = encode(message)
+    sent = connection.sendmsg([data], ancillary(fds or []))
+    if sent < len(data):
+        connection.sendall(data[sent:])
+
+
+class Receiver:
+    """Reads messages; descriptors that arrived are collected in `fds` until taken."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._buffer = bytearray()
+        self.fds: list[int] = []
+
+    def read(self) -> bool:
+        """Reads what is there, once. False at the end. Raises BlockingIOError on a non-blocking socket without data."""
+        data, ancillary_data, _, _ = self._connection.recvmsg(
+            256 * 1024, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
+        )
+        for level, kind, body in ancillary_data:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                received = array.array("i")
+                received.frombytes(body[: len(body) - len(body) % received.itemsize])
+                self.fds += received
+        self._buffer += data
+        return bool(data)
+
+    def take(self) -> Message | None:
+        """The next whole message, or None."""
+        if len(self._buffer) < _LENGTH:
+            return None
+        size = int.from_bytes(self._buffer[:_LENGTH], "big")
+        if len(self._buffer) < _LENGTH + size:
+            return None
+        payload = bytes(self._buffer[_LENGTH : _LENGTH + size])
+        del self._buffer[: _LENGTH + size]
+        message: Message = json.loads(payload)
+        return message
+
+    def take_fds(self) -> list[int]:
+        fds, self.fds = self.fds, []
+        return fds
