@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
 
-from runner.guest.spawn import Command, Identity, Process, Spawner
-from runner.guest.tools.environment import tool_environment
+from runner.guest.spawn.command import Command
+from runner.guest.spawn.spawner import Process, Spawner, open_pipe
+from runner.guest.tools.base import Place
 from runner.wire import messages as m
 from runner.wire.mux import Mux, Stream, StreamReset
 from runner.wire.pipes import PipeTransport
@@ -23,25 +23,13 @@ class Commands:
     Args:
         mux: the wire.
         spawner: starts processes.
-        owner: U; every command here runs as U.
-        workspace: the default folder.
-        environment: added to the tools' environment.
+        place: where and as whom; every command here runs as U.
     """
 
-    def __init__(
-        self,
-        mux: Mux[m.ToGuest],
-        spawner: Spawner,
-        owner: Identity,
-        *,
-        workspace: str,
-        environment: Mapping[str, str],
-    ) -> None:
+    def __init__(self, mux: Mux[m.ToGuest], spawner: Spawner, place: Place) -> None:
         self._mux = mux
         self._spawner = spawner
-        self._owner = owner
-        self._workspace = workspace
-        self._environment = environment
+        self._place = place
         self._running: dict[int, Process] = {}
 
     async def run(self, message: m.Exec) -> None:
@@ -60,33 +48,35 @@ class Commands:
     async def _run(
         self, message: m.Exec, stdin: Stream | None, stdout: Stream | None, stderr: Stream | None
     ) -> m.Exited:
-        environment = tool_environment(self._owner, self._workspace, self._environment)
+        environment = dict(self._place.environment)
         if message.tty:
             environment.pop("CI", None)
             environment["TERM"] = "xterm-256color"
         environment.update(message.env)
-        command = Command(message.argv, environment, message.cwd or self._workspace, self._owner)
+        command = Command(message.argv, environment, message.cwd or self._place.workspace, self._place.owner)
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         ours: list[int] = []
         theirs: list[int] = [null]
         pumps: list[asyncio.Task[None]] = []
         try:
             if message.tty:
-                process, terminal = await self._spawner.start_tty(command, rows=message.rows, columns=message.columns)
-                ours.append(terminal)
+                process = await self._spawner.start(
+                    command, stdin=null, stdout=null, stderr=null, tty=(message.rows, message.columns)
+                )
                 self._running[message.id] = process
-                pumps.append(asyncio.create_task(self._out(terminal, stdout)))
-                pumps.append(asyncio.create_task(self._in(terminal, stdin, close=False)))
+                if process.terminal >= 0:
+                    ours.append(process.terminal)
+                    pumps.append(asyncio.create_task(self._out(process.terminal, stdout)))
+                    pumps.append(asyncio.create_task(self._in(process.terminal, stdin, close=False)))
             else:
                 give_in, give_out, give_err = null, null, null
                 if stdin:
-                    give_in, end = os.pipe()
+                    give_in, end = os.pipe2(os.O_CLOEXEC)
                     theirs.append(give_in)
                     pumps.append(asyncio.create_task(self._in(end, stdin, close=True)))
                 for stream, is_err in ((stdout, False), (stderr, True)):
                     if stream:
-                        end, give = os.pipe()
-                        os.fchmod(give, 0o666)
+                        end, give = open_pipe()
                         ours.append(end)
                         theirs.append(give)
                         pumps.append(asyncio.create_task(self._out(end, stream)))

@@ -17,7 +17,7 @@ import tarfile
 import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.guest.commands import Commands
 from runner.guest.history import History
@@ -26,17 +26,25 @@ from runner.guest.loop import Loop
 from runner.guest.model import Model, ModelFailure, resolve
 from runner.guest.model.transport import WireTransport
 from runner.guest.prompt import system_prompt
-from runner.guest.spawn import Command, Identity, Spawner
-from runner.guest.tools import tools_for
+from runner.guest.spawn.command import Command
+from runner.guest.spawn.spawner import Spawner
+from runner.guest.tools.base import Place, environment_for
+from runner.guest.tools.bash import Jobs
+from runner.guest.tools.registry import tools_for
 from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.mux import Mux, MuxClosed
 from runner.wire.pipes import PipeTransport
 
+if TYPE_CHECKING:
+    from runner.guest import entry
+
 CONFIG = Path("/run/sbx/config")
 """Where the kit's folder is laid, readable by everyone, written by nobody."""
 HOOKS = "/opt/sbx/hooks"
 MAX_SNAPSHOT = 32 * 1024 * 1024
+_OWN_VARIABLES = frozenset({"HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_"})
+"""Of the container's environment, what is the guest's own."""
 HELLO_WITHIN = 60.0
 """Seconds that the guest waits for the host's first message."""
 
@@ -53,14 +61,14 @@ class Guest:
     """Reads messages and acts on them until the wire ends.
 
     Args:
-        spawner: starts processes.
-        owner: U, the owner of the workspace.
+        prepared: what the entry has made ready.
         source, sink: descriptors of the wire.
     """
 
-    def __init__(self, spawner: Spawner, owner: Identity, source: int, sink: int) -> None:
-        self._spawner = spawner
-        self._owner = owner
+    def __init__(self, prepared: entry.Guest, source: int, sink: int) -> None:
+        self._spawner = Spawner(prepared.connection, prepared.server_pid)
+        self._owner = prepared.owner
+        self._jobs = Jobs()
         self._mux: Mux[m.ToGuest] = Mux(PipeTransport(source, sink), m.decode_for_guest, even=False)
         self._transport = WireTransport(self._mux)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -194,16 +202,11 @@ class Guest:
         await self._check_canary(hello)
         agent = hello.agent
         interactive = hello.interactive
-        tools = tools_for(
-            agent.tools,
-            spawner=self._spawner,
-            owner=self._owner,
-            workspace=hello.workspace,
-            environment=hello.environment,
-        )
-        self._commands = Commands(
-            self._mux, self._spawner, self._owner, workspace=hello.workspace, environment=hello.environment
-        )
+        image = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
+        environment = environment_for(self._owner, hello.workspace, image, hello.environment)
+        place = Place(hello.workspace, self._owner, environment)
+        tools = tools_for(agent.tools, self._spawner, place, self._jobs)
+        self._commands = Commands(self._mux, self._spawner, place)
         self._hooks = HookChain(
             agent.hooks,
             self._spawner,
@@ -328,7 +331,7 @@ def _program_version() -> str:
     return __version__
 
 
-def main(spawner: Spawner, owner: Identity) -> int:
+def main(prepared: entry.Guest) -> int:
     """Takes stdin and stdout for the wire and runs until it ends.
 
     The wire's descriptors are moved away first, so that neither a stray `print` nor a child can reach them.
@@ -345,4 +348,8 @@ def main(spawner: Spawner, owner: Identity) -> int:
         os._exit(128 + number)  # PID 1's end is everybody's
 
     signal.signal(signal.SIGTERM, ended)
-    return asyncio.run(Guest(spawner, owner, source, sink).run())
+
+    async def run() -> int:
+        return await Guest(prepared, source, sink).run()
+
+    return asyncio.run(run())

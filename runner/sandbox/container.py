@@ -21,7 +21,7 @@ from runner.sandbox import owner
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.profile import Profile
 
-ENTRY = ["/usr/bin/python3", "-I", "-S", "/opt/sbx/lib/runner/guest/entry.py"]
+ENTRY = ["/usr/bin/python3", "-I", "-S", "-B", "/opt/sbx/lib/runner/guest/entry.py"]
 """PID 1: prepares the container as root, then gives that up and becomes the guest."""
 HOME = "/home/agent"
 SHUTDOWN_WITHIN = 10.0
@@ -188,11 +188,10 @@ def _create(engine: Engine, order: Order) -> str:
     document = {
         "Image": order.image,
         "Entrypoint": ENTRY,
-        "Cmd": [],
+        "Cmd": [order.target],
         "User": "0:0",
         "WorkingDir": "/",
         "Hostname": order.hostname,
-        "Env": [f"SBX_WORKSPACE={order.target}"],
         "Labels": marked,
         "OpenStdin": True,
         "StdinOnce": True,
