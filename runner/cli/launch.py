@@ -374,7 +374,7 @@ def scripted_model(prepared: Prepared) -> Any:
 def _relay(agent: Agent, agent_file: AgentFile, options: Options) -> Any:
     from runner.gateway.model import ModelRelay, read_key
 
-    variable = "" if options.demo else agent_file.provider.key_variable
+    variable = "" if options.demo else agent_file.provider.key
     return ModelRelay(agent.urls, read_key(variable, options.environ))
 
 

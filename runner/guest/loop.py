@@ -3,32 +3,36 @@
     question
       └─ preGeneration hooks          may stop it (the text is forgotten), replace it, add context
     round, until the model calls no tool, at most `max_turns` times
-      ├─ model                        streamed; retried by the client within its bounds
-      └─ for each call, in order
-           ├─ preToolCall hooks       may deny, rewrite, answer in the tool's place
-           ├─ consent                 unless yolo
-           ├─ the tool                as the owner of the workspace
-           └─ postToolCall hooks      may rewrite the output, add context
+      ├─ preModelRequest hooks        may choose the model and the system prompt of this request
+      ├─ model                        streamed through the textDelta hooks; retried by the client within its bounds
+      ├─ for each call, in order (all together, stage by stage, with `parallelTools`)
+      │    ├─ preToolCall hooks       may deny, rewrite, answer in the tool's place
+      │    ├─ consent                 unless yolo: permissionRequest hooks, then a person
+      │    ├─ the tool                as the owner of the workspace
+      │    └─ postToolCall hooks      may rewrite the output, add context
       └─ steering                     what a person typed meanwhile, through preGeneration too
+    stop hooks                        may push the turn on, with a reason as the next question
     postGeneration hooks              whatever the outcome, also after a cancel
 
-A turn always leaves a history that a server accepts: `History.settle` answers every open call.
+What is kept passes the `message` hooks first. A turn always leaves a history that a server accepts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from runner.guest.history import History, with_context
-from runner.guest.hooks import HookChain
-from runner.guest.hooks.verdicts import PreToolCall
-from runner.guest.model import Answer, Call, Model, ModelFailure, ReasoningDelta, Retrying, TextDelta, Waiting
-from runner.guest.tools import Tool
+from runner.guest.hooks import HookChain, TextFilter
+from runner.guest.hooks.results import PreToolCall, Stop, ToolCall, denied_marker
+from runner.guest.history import History, Message
+from runner.guest.model.client import Model
+from runner.guest.model.failure import ModelFailure
+from runner.guest.model.items import Answer, Call, Notice, ReasoningDelta, Retrying, TextDelta, Waiting
+from runner.guest.tools.base import Tool
 from runner.wire.agent import Agent
 from runner.wire.messages import TurnDone
 
@@ -36,16 +40,33 @@ SAME_CALL_NOTICE = 3
 """The same call with the same result this often in a row: the model is told."""
 SAME_CALL_END = 5
 """And this often: the turn ends."""
+LEAK_TRIES = 2
+"""New tries that a model gets after a call whose arguments held routing text."""
+POST_HOOKS_WITHIN = 120.0
+"""Seconds that the postGeneration hooks may take after a cancel."""
 
 Emit = Callable[[str, dict[str, Any]], None]
-Consent = Callable[[str, dict[str, Any], str, str], Awaitable[str]]
-"""Asks about (tool, input, call id, why it asks); answers an empty string for yes, else the reason for no."""
+Consent = Callable[[ToolCall, str], Awaitable[str]]
+"""Asks a person about (call as it will run, why it asks); answers an empty string for yes, else the reason for no."""
 
 
 class ModelSource(Protocol):
     """Finds the model server when it is first needed: a stopped question never reaches it."""
 
     async def model(self) -> Model: ...
+
+
+class TurnFailed(Exception):
+    """The turn ends as failed.
+
+    Args:
+        reason: one word for the record.
+        error: in words.
+    """
+
+    def __init__(self, reason: str, error: str) -> None:
+        super().__init__(error)
+        self.reason = reason
 
 
 @dataclass
@@ -60,6 +81,8 @@ class _Turn:
     error: str = ""
     rounds: int = 0
     calls: int = 0
+    pushed: int = 0
+    leaks: int = 0
     usage: dict[str, int] = field(default_factory=dict)
     last_call: tuple[str, str] = ("", "")
     same: int = 0
@@ -71,6 +94,14 @@ class _Turn:
     def count(self, usage: dict[str, int]) -> None:
         for key, value in usage.items():
             self.usage[key] = self.usage.get(key, 0) + value
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A call that does not run; `output` is what the model reads."""
+
+    output: str
+    context: tuple[str, ...] = ()
 
 
 class Loop:
@@ -101,16 +132,9 @@ class Loop:
         self.agent = agent
         self.history = history
         self._system = system
-        self._hooks = hooks
+        self.hooks = hooks
         self._source = source
         self._tools = {tool.name: tool for tool in tools}
-        self._schemas = [
-            {
-                "type": "function",
-                "function": {"name": t.name, "description": t.description, "parameters": t.parameters},
-            }
-            for t in tools
-        ]
         self._emit = emit
         self._consent = consent
         self._steering: list[str] = []
@@ -128,17 +152,24 @@ class Loop:
             await self._answer(turn, prompt)
         except asyncio.CancelledError:
             turn.status, turn.reason, turn.error = "cancelled", "cancelled", ""
+        except TurnFailed as failed:
+            turn.fail(failed.reason, str(failed))
         except ModelFailure as failure:
-            turn.fail("model-error" if failure.kind != "unreachable" else "model-unreachable", str(failure))
-            if failure.partial:
-                turn.answer = failure.partial
-                self.history.assistant(failure.partial)
+            turn.fail(f"model-{failure.kind}", "\n".join(filter(None, (failure.message, failure.hint))))
+            if failure.partial and failure.partial.text:
+                turn.answer = failure.partial.text
+                self.history.assistant(Answer(turn.answer))
         self.history.settle()
         self._steering.clear()
-        if turn.status != "stopped" or turn.question:
-            await self._hooks.post_generation(turn.question, turn.answer, turn.error, turn.usage)
+        try:
+            async with asyncio.timeout(POST_HOOKS_WITHIN if turn.status == "cancelled" else None):
+                post = await self.hooks.post_generation(turn.question, turn.answer, turn.error, turn.usage)
+        except TimeoutError:
+            self._notice("warning", f"the postGeneration hooks took over {POST_HOOKS_WITHIN:g} s and were ended")
+        else:
+            if post.failed and turn.status in ("completed", "stopped"):
+                turn.fail("hook-error", post.failed)
         elapsed = round((time.monotonic() - started) * 1000, 1)
-        done = TurnDone(turn_id, turn.status, turn.answer, turn.reason, turn.error, turn.usage)
         self._emit(
             "turn.end",
             {
@@ -152,99 +183,107 @@ class Loop:
                 "ms": elapsed,
             },
         )
-        return done
+        return TurnDone(turn_id, turn.status, turn.answer, turn.reason, turn.error, turn.usage)
 
     # ---- the question
 
     async def _answer(self, turn: _Turn, prompt: str) -> None:
-        pre = await self._hooks.pre_generation(prompt)
-        if pre.stopped:
-            stop = pre.stopped
-            self.history.blocked(stop.reason, stop.response)
-            turn.question = f"[prompt blocked by a hook: {stop.reason}]"
-            turn.answer = stop.response or turn.question
-            if stop.failed:
-                turn.fail("hook-error", stop.reason)
-            else:
-                turn.status, turn.reason = "stopped", "hook"
-            self._emit(
-                "turn.blocked",
-                {"turn": turn.id, "hook": stop.hook, "reason": stop.reason, "response": stop.response},
-            )
+        if not await self._question(turn, prompt):
             return
+        while True:
+            await self._rounds(turn)
+            if turn.terminate:
+                turn.reason = "terminated"
+                return
+            pushed = await self.hooks.stop(turn.answer, turn.pushed)
+            if pushed.failed:
+                raise TurnFailed("hook-error", pushed.failed)
+            if not pushed.reason:
+                return
+            turn.pushed += 1
+            self._emit("turn.pushed", {"turn": turn.id, "hook": pushed.by, "prompt": pushed.reason})
+            await self._keep(self.history.user(pushed.reason))
+
+    async def _question(self, turn: _Turn, prompt: str) -> bool:
+        """Puts the question into the history. False when a hook stopped it."""
+        pre = await self.hooks.pre_generation(prompt)
+        if pre.stopped:
+            self._blocked(turn, pre.stopped)
+            return False
         turn.question = pre.prompt
         self._emit("turn.question", {"turn": turn.id, "prompt": pre.prompt, "context": list(pre.context)})
-        self.history.user(with_context(pre.prompt, list(pre.context)))
+        await self._keep(self.history.user(pre.prompt, pre.context))
+        return True
+
+    def _blocked(self, turn: _Turn, stop: Stop) -> None:
+        self.history.blocked(stop)
+        turn.question, turn.answer = stop.marker, stop.response or stop.marker
+        turn.status, turn.reason = "stopped", "hook"
+        if stop.failed:
+            turn.fail("hook-error", stop.reason)
+        self._emit("turn.blocked", {"turn": turn.id, "hook": stop.hook, "reason": stop.reason, "response": turn.answer})
+
+    async def _rounds(self, turn: _Turn) -> None:
+        """Until the model calls no tool and nobody has typed anything."""
         while turn.rounds < self.agent.max_turns:
             turn.rounds += 1
             answer = await self._round(turn)
-            turn.answer = answer.text
-            if not answer.calls:
-                if not self._steering:
-                    return
-            else:
-                await self._calls(turn, answer.calls)
-                if turn.status == "failed" or turn.terminate:
-                    return
-            await self._take_steering(turn)
-            if 0 < self.agent.max_tokens <= turn.usage.get("total_tokens", 0):
-                turn.fail("max-tokens", f"the turn used {turn.usage['total_tokens']} tokens of {self.agent.max_tokens}")
+            if answer is None:
                 return
-        turn.fail("max-turns", f"the turn was not over after {self.agent.max_turns} rounds (maxTurns)")
+            turn.answer = answer.text
+            if answer.calls:
+                await self._calls(turn, answer.calls)
+                if turn.terminate:
+                    return
+            elif not self._steering:
+                return
+            await self._take_steering(turn)
+            if 0 < self.agent.max_tokens <= _total(turn.usage):
+                raise TurnFailed(
+                    "max-tokens", f"the turn used {_total(turn.usage)} tokens of {self.agent.max_tokens} (maxTokens)"
+                )
+        raise TurnFailed("max-turns", f"the turn was not over after {self.agent.max_turns} rounds (maxTurns)")
 
     async def _take_steering(self, turn: _Turn) -> None:
         texts, self._steering = self._steering, []
         for text in texts:
-            pre = await self._hooks.pre_generation(text)
+            pre = await self.hooks.pre_generation(text)
             if pre.stopped:
-                self._emit(
-                    "turn.blocked",
-                    {
-                        "turn": turn.id,
-                        "hook": pre.stopped.hook,
-                        "reason": pre.stopped.reason,
-                        "response": pre.stopped.response,
-                    },
-                )
+                stop = pre.stopped
+                self._emit("turn.dropped", {"turn": turn.id, "hook": stop.hook, "reason": stop.reason})
+                self._notice("warning", f"what was typed is dropped: {stop.reason}")
                 continue
-            self._emit("turn.question", {"turn": turn.id, "prompt": pre.prompt, "context": list(pre.context)})
-            self.history.user(with_context(pre.prompt, list(pre.context)))
+            self._emit("turn.steer", {"turn": turn.id, "text": pre.prompt, "context": list(pre.context)})
+            await self._keep(self.history.user(pre.prompt, pre.context))
+
+    async def _keep(self, message: Message) -> None:
+        """Passes a message that was just added through the `message` hooks."""
+        if not self.hooks.has("message"):
+            return
+        kept = await self.hooks.message(message)
+        if kept.failed:
+            raise TurnFailed("hook-error", kept.failed)
+        message.clear()
+        message.update(kept.message)
 
     # ---- the model
 
-    async def _round(self, turn: _Turn) -> Answer:
+    async def _round(self, turn: _Turn) -> Answer | None:
+        """The model's next answer; None when a hook stopped the turn before the request."""
         model = await self._source.model()
+        self.hooks.model = model.name
+        name, system, context = model.name, self._system, list[str]()
+        if self.hooks.has("preModelRequest"):
+            wanted = await self.hooks.pre_model_request(model.name, self._system, turn.rounds)
+            if wanted.stopped:
+                self._blocked(turn, wanted.stopped)
+                return None
+            name, system, context = wanted.model, wanted.system, list(wanted.context)
         self._emit("model.request", {"turn": turn.id, "round": turn.rounds})
         started = time.monotonic()
-        messages = [{"role": "system", "content": self._system}, *self.history.messages]
-        answer: Answer | None = None
-        partial: list[str] = []
-        try:
-            async for item in model.stream(messages, self._schemas):
-                if isinstance(item, TextDelta):
-                    partial.append(item.text)
-                    self._emit("model.delta", {"text": item.text})
-                elif isinstance(item, ReasoningDelta):
-                    self._emit("model.reasoning", {"text": item.text})
-                elif isinstance(item, Waiting):
-                    self._emit("model.wait", {"seconds": item.seconds, "why": item.why})
-                elif isinstance(item, Retrying):
-                    partial.clear()
-                    self._emit("model.retry", {"attempt": item.attempt, "why": item.why, "seconds": item.seconds})
-                else:
-                    answer = item
-        except asyncio.CancelledError:
-            if partial:
-                turn.answer = "".join(partial)
-                self.history.assistant(turn.answer)
-                self._emit(
-                    "model.answer", {"turn": turn.id, "round": turn.rounds, "text": turn.answer, "cut_off": True}
-                )
-            raise
-        if answer is None:
-            raise ModelFailure("empty", "the model's answer never came to an end")
+        messages = [{"role": "system", "content": "\n\n".join([system, *context])}, *self.history.messages]
+        answer = await self._stream(turn, model, messages, name)
         turn.count(answer.usage)
-        calls = [{"id": c.id, "name": c.name, "arguments": c.raw} for c in answer.calls]
         self._emit(
             "model.answer",
             {
@@ -252,171 +291,200 @@ class Loop:
                 "round": turn.rounds,
                 "text": answer.text,
                 "reasoning": answer.reasoning,
-                "calls": calls,
-                "finish": answer.finish or "",
+                "calls": [{"id": c.id, "name": c.name, "arguments": c.raw} for c in answer.calls],
+                "finish": answer.finish,
                 "usage": answer.usage,
                 "ms": round((time.monotonic() - started) * 1000, 1),
                 "cut_off": answer.cut_off,
             },
         )
         if answer.cut_off:
-            self._emit("notice", {"level": "warning", "text": "the answer was cut off at the model's token limit"})
-        self.history.assistant(answer.text, calls)
+            self._notice("warning", "the answer was cut off at the model's token limit")
+        await self._keep(self.history.assistant(answer))
         return answer
+
+    async def _stream(self, turn: _Turn, model: Model, messages: list[Message], name: str) -> Answer:
+        filtered = TextFilter(self.hooks)
+        shown: list[str] = []
+        answer: Answer | None = None
+
+        def show(text: str) -> None:
+            if text:
+                shown.append(text)
+                self._emit("model.delta", {"text": text})
+
+        try:
+            async with aclosing(model.stream(messages, list(self._tools.values()), model=name)) as items:  # type: ignore[type-var]
+                async for item in items:
+                    if isinstance(item, TextDelta):
+                        show(await filtered.feed(item.text) if filtered.active else item.text)
+                    elif isinstance(item, ReasoningDelta):
+                        self._emit("model.reasoning", {"text": item.text})
+                    elif isinstance(item, Waiting):
+                        self._emit("model.wait", {"seconds": item.seconds, "why": item.why})
+                    elif isinstance(item, Retrying):
+                        shown.clear()
+                        await filtered.restart()
+                        retry = {"attempt": item.attempt, "why": item.why, "seconds": item.seconds}
+                        self._emit("model.retry", retry)
+                    elif isinstance(item, Notice):
+                        self._notice("warning", item.text)
+                    else:
+                        answer = item
+            if filtered.active:
+                show(await filtered.flush())
+        except asyncio.CancelledError:
+            self._cut_short(turn, "".join(shown))
+            raise
+        if filtered.failed:
+            raise TurnFailed("hook-error", filtered.failed)
+        if answer is None:
+            raise ModelFailure("broken", "the model's answer never came to an end")
+        return replace(answer, text="".join(shown)) if filtered.active else answer
+
+    def _cut_short(self, turn: _Turn, text: str) -> None:
+        """A cancel in mid-answer: what was shown stays."""
+        if text:
+            turn.answer = text
+            self.history.assistant(Answer(text))
+            part = {"turn": turn.id, "round": turn.rounds, "text": text, "calls": [], "cut_off": True}
+            self._emit("model.answer", part)
 
     # ---- the tools
 
     async def _calls(self, turn: _Turn, calls: Sequence[Call]) -> None:
-        if not self.agent.parallel_tools:
-            for call in calls:
-                if turn.status == "failed":
-                    return
-                output = await self._call(turn, call)
-                self.history.tool(call.id, output)
+        if self.agent.parallel_tools and len(calls) > 1:
+            ready = [await self._before(turn, call) for call in calls]
+            async with asyncio.TaskGroup() as group:
+                running = [
+                    group.create_task(self._run(call, pre)) if isinstance(pre, PreToolCall) else None
+                    for call, pre in zip(calls, ready, strict=True)
+                ]
+            for call, pre, task in zip(calls, ready, running, strict=True):
+                await self._after(turn, call, pre, task.result() if task else None)
             return
-        for call, output in zip(calls, await self._batch(turn, calls), strict=True):
-            self.history.tool(call.id, output)
+        for call in calls:
+            pre = await self._before(turn, call)
+            await self._after(turn, call, pre, await self._run(call, pre) if isinstance(pre, PreToolCall) else None)
 
-    async def _batch(self, turn: _Turn, calls: Sequence[Call]) -> list[str]:
-        """All pre hooks, then the calls together, then all post hooks."""
-        ready = [await self._before(turn, call) for call in calls]
-        async with asyncio.TaskGroup() as group:
-            running = [
-                group.create_task(self._run(call, pre)) if isinstance(pre, PreToolCall) else None
-                for call, pre in zip(calls, ready, strict=True)
-            ]
-        outputs = []
-        for call, pre, task in zip(calls, ready, running, strict=True):
-            if isinstance(pre, str):
-                outputs.append(pre)
-            else:
-                assert task is not None
-                outputs.append(await self._after(turn, call, pre, *task.result()))
-        return outputs
-
-    async def _call(self, turn: _Turn, call: Call) -> str:
-        pre = await self._before(turn, call)
-        if isinstance(pre, str):
-            return pre
-        return await self._after(turn, call, pre, *await self._run(call, pre))
-
-    async def _before(self, turn: _Turn, call: Call) -> PreToolCall | str:
-        """What to run, or the text that stands in the place of an output."""
+    async def _before(self, turn: _Turn, call: Call) -> PreToolCall | _Refused:
+        """Whether and how the call runs."""
         turn.calls += 1
         if 0 < self.agent.max_tool_calls < turn.calls:
-            turn.fail("max-tool-calls", f"the turn wanted more than {self.agent.max_tool_calls} tool calls")
-            return self._refused(call, call.arguments, "limit", "the limit of tool calls is reached")
+            limit = f"more than {self.agent.max_tool_calls} tool calls (maxToolCalls)"
+            self._denied(call, call.arguments or {}, "limit", limit)
+            raise TurnFailed("max-tool-calls", f"the turn wanted {limit}")
         if call.error:
-            return self._unusable(turn, call, call.error)
-        tool = self._tools.get(call.name)
-        if tool is None:
-            names = ", ".join(self._tools) or "none"
-            return self._unusable(turn, call, f"there is no tool {call.name!r}; the tools are: {names}")
-        arguments = call.arguments or {}
-        if problem := schema_problem(arguments, tool.parameters):
-            return self._unusable(turn, call, f"the arguments of {call.name} are wrong: {problem}")
-        pre = await self._hooks.pre_tool_call(call.id, call.name, arguments)
+            return self._unusable(turn, call)
+        asked = ToolCall(call.id, call.name, call.arguments or {})
+        pre = await self.hooks.pre_tool_call(asked)
         turn.terminate = turn.terminate or pre.terminate
         if pre.denied is not None:
-            self._refused(call, pre.input, pre.hook, pre.denied)
-            return with_context(f"[denied by a hook: {pre.denied}]", list(pre.context))
+            self._denied(call, pre.input, pre.denied_by, pre.denied)
+            return _Refused(denied_marker(pre.denied), pre.context)
+        tool = self._tools[call.name]
         if pre.result is None and (pre.ask or (tool.changing and not self.agent.yolo)):
-            why = f"the hook {pre.hook} wants a person to decide" if pre.ask else ""
-            reason = await self._consent(call.name, pre.input, call.id, why)
+            runs = ToolCall(call.id, call.name, pre.input)
+            reason, by = await self._permission(runs, pre)
             if reason:
-                self._refused(call, pre.input, "consent", reason)
-                return f"[denied by the user: {reason}]"
+                self._denied(call, pre.input, by, reason)
+                text = denied_marker(reason) if by not in ("consent",) else f"[denied by the user: {reason}]"
+                return _Refused(text, pre.context)
         return pre
 
-    def _refused(self, call: Call, arguments: Any, by: str, reason: str) -> str:
-        self._emit(
-            "tool.denied",
-            {"id": call.id, "name": call.name, "input": arguments or {}, "by": by, "reason": reason},
-        )
-        return f"[not run: {reason}]"
+    async def _permission(self, call: ToolCall, pre: PreToolCall) -> tuple[str, str]:
+        """Why the call may not run and who says so; empty when it may."""
+        permission = await self.hooks.permission_request(call, forced=pre.ask)
+        if permission.allowed is False:
+            return permission.reason, permission.by
+        if permission.allowed and not pre.ask:
+            return "", ""
+        why = f"the hook {pre.asked_by} wants a person to decide" if pre.ask else ""
+        return await self._consent(call, why), "consent"
 
-    def _unusable(self, turn: _Turn, call: Call, problem: str) -> str:
-        """A call that cannot be run is an error the model can read; nothing ran, so no hook is asked."""
-        self._emit("tool.start", {"id": call.id, "name": call.name, "input": {"raw": call.raw[:2000]}})
-        text = f"[error: {problem}]"
+    def _denied(self, call: Call, arguments: Any, by: str, reason: str) -> None:
+        data = {"id": call.id, "name": call.name, "input": dict(arguments), "by": by, "reason": reason}
+        self._emit("tool.denied", data)
+
+    def _unusable(self, turn: _Turn, call: Call) -> _Refused:
+        """A call that cannot be run is an error that the model can read; nothing ran, so no hook is asked."""
+        shown = call.arguments if call.arguments is not None else {"raw": call.raw[:2000]}
+        self._emit("tool.start", {"id": call.id, "name": call.name, "input": shown})
+        text = f"[error: {call.error}]"
         self._emit("tool.end", {"id": call.id, "name": call.name, "output": text, "is_error": True, "ms": 0.0})
-        return self._watch(turn, call, text)
+        if call.problem == "leak":
+            turn.leaks += 1
+            if turn.leaks > LEAK_TRIES:
+                raise TurnFailed("leak", f"the model put routing text into its arguments {turn.leaks} times")
+        return _Refused(text)
 
     async def _run(self, call: Call, pre: PreToolCall) -> tuple[str, bool, dict[str, Any]]:
-        start: dict[str, Any] = {"id": call.id, "name": call.name, "input": pre.input}
+        start: dict[str, Any] = {"id": call.id, "name": call.name, "input": dict(pre.input)}
         if pre.input != call.arguments:
             start["asked"] = call.arguments
         self._emit("tool.start", start)
         if pre.result is not None:
-            return pre.result, False, {"ms": 0.0, "by": pre.hook}
-        tool = self._tools[call.name]
-        if problem := schema_problem(pre.input, tool.parameters):
-            return f"[error: a hook replaced the input of {call.name}, and it is wrong: {problem}]", True, {"ms": 0.0}
+            return pre.result, pre.result_is_error, {"ms": 0.0, "by": "hook"}
         started = time.monotonic()
-        result = await tool.run(pre.input, call.id)
+        result = await self._tools[call.name].run(dict(pre.input), call.id)
         elapsed = round((time.monotonic() - started) * 1000, 2)
         return result.output, result.is_error, {**result.data, "ms": elapsed}
 
     async def _after(
-        self, turn: _Turn, call: Call, pre: PreToolCall, output: str, is_error: bool, data: dict[str, Any]
-    ) -> str:
-        post = await self._hooks.post_tool_call(call.id, call.name, pre.input, output, is_error)
+        self,
+        turn: _Turn,
+        call: Call,
+        pre: PreToolCall | _Refused,
+        done: tuple[str, bool, dict[str, Any]] | None,
+    ) -> None:
+        """Post hooks, the record, the history."""
+        if isinstance(pre, _Refused) or done is None:
+            assert isinstance(pre, _Refused)
+            await self._result(turn, call, pre.output, pre.context)
+            return
+        output, is_error, data = done
+        post = await self.hooks.post_tool_call(ToolCall(call.id, call.name, pre.input), output, is_error)
         turn.terminate = turn.terminate or post.terminate
-        self._emit(
-            "tool.end",
-            {**data, "id": call.id, "name": call.name, "output": post.output, "is_error": post.is_error},
-        )
-        text = self._watch(turn, call, post.output)
-        return with_context(text, [*pre.context, *post.context])
+        end = {**data, "id": call.id, "name": call.name, "output": post.output, "is_error": post.is_error}
+        if post.rewritten or post.failed:
+            end["original"] = _fingerprint(output)
+        if post.failed:
+            end["output"] = "[withheld: a hook that should have seen it failed]"
+        context = (*pre.context, *post.context)
+        self._emit("tool.end", {**end, "context": list(context)})
+        if post.failed:
+            self.history.tool(call.id, end["output"])
+            raise TurnFailed("hook-error", post.failed)
+        await self._result(turn, call, post.output, context)
+
+    async def _result(self, turn: _Turn, call: Call, output: str, context: tuple[str, ...]) -> None:
+        """The call's output into the history, and the loop breaker's look at it."""
+        note = self._watch(turn, call, output)
+        await self._keep(self.history.tool(call.id, output + note, context))
+        if turn.same >= SAME_CALL_END:
+            raise TurnFailed("loop", f"the model made the same {call.name} call {turn.same} times with the same result")
 
     def _watch(self, turn: _Turn, call: Call, output: str) -> str:
-        """The loop breaker: the same call with the same result, again and again."""
+        """The loop breaker: what the model is told when it makes the same call with the same result again and again."""
         this = (f"{call.name}\0{call.raw}", output)
         turn.same = turn.same + 1 if this == turn.last_call else 1
         turn.last_call = this
-        if turn.same >= SAME_CALL_END:
-            turn.fail("loop", f"the model made the same {call.name} call {turn.same} times with the same result")
-        elif turn.same >= SAME_CALL_NOTICE:
-            note = (
-                f"[notice: this is the same call with the same result, {turn.same} times in a row. Do something else.]"
-            )
-            self._emit("notice", {"level": "warning", "text": f"the same {call.name} call, {turn.same} times in a row"})
-            return f"{output}\n\n{note}"
-        return output
+        if turn.same < SAME_CALL_NOTICE:
+            return ""
+        self._notice("warning", f"the same {call.name} call with the same result, {turn.same} times in a row")
+        return f"\n\n[notice: the same call with the same result, {turn.same} times in a row; do something else]"
+
+    def _notice(self, level: str, text: str) -> None:
+        self._emit("notice", {"level": level, "text": text})
 
 
-def schema_problem(value: Any, schema: dict[str, Any], where: str = "") -> str:
-    """What is wrong with `value` by the part of JSON schema that tools use; empty when nothing is."""
-    kinds = {
-        "object": dict,
-        "array": list,
-        "string": str,
-        "integer": int,
-        "number": (int, float),
-        "boolean": bool,
-    }
-    kind = schema.get("type")
-    if isinstance(kind, str) and kind in kinds:
-        right = isinstance(value, kinds[kind])  # type: ignore[arg-type]
-        if isinstance(value, bool) and kind in ("integer", "number"):
-            right = False
-        if not right:
-            return f"{where or 'they'} must be {kind}, not {json.dumps(value)[:60]}"
-    if "enum" in schema and value not in schema["enum"]:
-        return f"{where} must be one of {', '.join(map(str, schema['enum']))}"
-    if isinstance(value, dict):
-        properties = schema.get("properties", {})
-        for name in schema.get("required", ()):
-            if name not in value:
-                return f"{name!r} is missing"
-        for name, part in value.items():
-            if name in properties:
-                if problem := schema_problem(part, properties[name], name):
-                    return problem
-            elif schema.get("additionalProperties") is False:
-                return f"there is no {name!r}; there are: {', '.join(properties)}"
-    if isinstance(value, list) and isinstance(schema.get("items"), dict):
-        for index, part in enumerate(value):
-            if problem := schema_problem(part, schema["items"], f"{where}[{index}]"):
-                return problem
-    return ""
+def _total(usage: dict[str, int]) -> int:
+    return usage.get("total_tokens") or usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+
+
+def _fingerprint(text: str) -> dict[str, Any]:
+    """All that is kept of an output that a hook replaced."""
+    import hashlib
+
+    raw = text.encode("utf-8", "surrogatepass")
+    return {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}

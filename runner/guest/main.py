@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from runner.guest.commands import Commands
 from runner.guest.history import History
-from runner.guest.hooks import HookChain
+from runner.guest.hooks import CONTEXT_LABEL, HookChain, ToolCall
 from runner.guest.loop import Loop
-from runner.guest.model import Model, ModelFailure, resolve
+from runner.guest.model.client import Model
+from runner.guest.model.failure import ModelFailure
 from runner.guest.model.transport import WireTransport
 from runner.guest.prompt import system_prompt
 from runner.guest.spawn.command import Command
@@ -114,7 +115,8 @@ class Guest:
         if self._loop and self._hello:
             try:
                 async with asyncio.timeout(5):
-                    await self._hooks.session_end()
+                    await self._loop.hooks.session_end("ended")
+                    await self._loop.hooks.close()
             except TimeoutError:
                 print("sessionEnd hooks took too long", file=sys.stderr)
         await self._mux.flush()
@@ -201,13 +203,12 @@ class Guest:
             CONFIG.mkdir(mode=0o755, parents=True, exist_ok=True)
         await self._check_canary(hello)
         agent = hello.agent
-        interactive = hello.interactive
         image = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
         environment = environment_for(self._owner, hello.workspace, image, hello.environment)
         place = Place(hello.workspace, self._owner, environment)
         tools = tools_for(agent.tools, self._spawner, place, self._jobs)
         self._commands = Commands(self._mux, self._spawner, place)
-        self._hooks = HookChain(
+        hooks = HookChain(
             agent.hooks,
             self._spawner,
             workspace=hello.workspace,
@@ -218,6 +219,10 @@ class Guest:
             session=hello.session,
             model=agent.model,
         )
+        await hooks.start()
+        begun = await hooks.session_start()
+        if begun.stopped:
+            raise Fatal("refused", f"the hook {begun.stopped.hook} refuses the session: {begun.stopped.reason}")
         system = system_prompt(
             agent.system,
             workspace=hello.workspace,
@@ -227,8 +232,7 @@ class Guest:
         )
         self._loop = Loop(agent, History(hello.history), system, self._hooks, self, tools, self._emit, self._consent)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
-        await self._hooks.session_start()
-        if interactive:
+        if hello.interactive:
             self._model_task()
 
     async def _check_canary(self, hello: m.Hello) -> None:
@@ -293,14 +297,14 @@ class Guest:
         finally:
             self._asks.pop(ask.id, None)
 
-    async def _consent(self, tool: str, arguments: dict[str, Any], call: str, why: str) -> str:
+    async def _consent(self, call: ToolCall, why: str) -> str:
         """Why the call may not run; empty when a person, now or earlier in the session, allowed it."""
-        if decided := self._decided.get(tool):
+        if decided := self._decided.get(call.name):
             return "" if decided == "session" else "rejected for the whole session"
-        answer = await self.ask("consent", {"name": tool, "input": arguments, "call": call, "why": why})
+        answer = await self.ask("consent", {"name": call.name, "input": dict(call.input), "call": call.id, "why": why})
         choice = answer.get("choice")
         if choice in ("session", "never"):
-            self._decided[tool] = str(choice)
+            self._decided[call.name] = str(choice)
         if choice in ("once", "session"):
             return ""
         return str(answer.get("reason") or ("rejected" if answer else "nobody is there to allow it"))

@@ -21,6 +21,7 @@ from runner.errors import (
     EngineError,
     ImageError,
     OutOfMemory,
+    RefusedError,
     RunTimeout,
     SbxError,
     WireError,
@@ -383,6 +384,8 @@ class Session:
                 return WireVersionError(message.message, place=self.sandbox.order.image)
             case "config":
                 return ConfigError(message.message)
+            case "refused":
+                return RefusedError(message.message)
             case "workspace":
                 return EngineError(
                     message.message,

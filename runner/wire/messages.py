@@ -268,7 +268,8 @@ class TurnDone:
 
 @dataclass(frozen=True)
 class Failed:
-    """The guest cannot go on; it exits after this. `kind`: `config`, `workspace`, `version`, `internal`."""
+    """The guest cannot go on; it exits after this. `kind`: `config`, `workspace`, `version`, `refused` (by a hook),
+    `internal`."""
 
     kind: str
     message: str
