@@ -1,1 +1,1 @@
-"""What runs in the container: the agent loop, and what it starts. Imports `wire` of the host's packages, nothing else."""
+"""What runs in the container: the agent loop, and what it starts. Imports only `wire` of the host's packages."""

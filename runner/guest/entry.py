@@ -3,7 +3,7 @@
     python3 -I -S -B /opt/sbx/lib/runner/guest/entry.py WORKSPACE
 
 It has six capabilities: CHOWN and DAC_OVERRIDE to give the home to U, and SETUID, SETGID, KILL, SETPCAP to keep.
-Nothing of U's runs before it has dropped the first two. It drops in place: `setpriv` would cost a second start of Python.
+Nothing of U's runs before it has dropped the first two. It drops in place, which saves a second start of Python.
 
 Exit codes of its own, each with one line on stderr that begins with `sbx: `:
 

@@ -27,7 +27,11 @@ def ancillary(fds: list[int]) -> list[tuple[int, int, array.array[int]]]:
 
 def send(connection: socket.socket, message: Message, fds: list[int] | None = None) -> None:
     """Sends on a blocking socket."""
-    data = encode(message)
+    send_frame(connection, encode(message), fds)
+
+
+def send_frame(connection: socket.socket, data: bytes, fds: list[int] | None = None) -> None:
+    """Sends what `encode` made on a blocking socket."""
     sent = connection.sendmsg([data], ancillary(fds or []))
     if sent < len(data):
         connection.sendall(data[sent:])
@@ -40,6 +44,8 @@ class Receiver:
         self._connection = connection
         self._buffer = bytearray()
         self.fds: list[int] = []
+        self.frame = b""
+        """The message that `take` gave last, as it came."""
 
     def read(self) -> bool:
         """Reads what is there, once. False at the end. Raises BlockingIOError on a non-blocking socket without data."""
@@ -61,9 +67,9 @@ class Receiver:
         size = int.from_bytes(self._buffer[:_LENGTH], "big")
         if len(self._buffer) < _LENGTH + size:
             return None
-        payload = bytes(self._buffer[_LENGTH : _LENGTH + size])
+        self.frame = bytes(self._buffer[: _LENGTH + size])
         del self._buffer[: _LENGTH + size]
-        message: Message = json.loads(payload)
+        message: Message = json.loads(self.frame[_LENGTH:])
         return message
 
     def take_fds(self) -> list[int]:

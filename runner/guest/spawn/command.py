@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 GUEST_UID = 64000
-"""The agent loop's uid and gid (`wire.agent` has the same number; importing it would cost every supervisor its memory)."""
+"""The agent loop's uid and gid: the number of `wire.agent`, whose import would cost every supervisor its memory."""
 HOOK_UID = 64001
 """The guards' uid and gid."""
 NOBODY_UID = 65534
@@ -86,7 +86,7 @@ class Exit:
 class Spill:
     """Where the whole of an output goes when it does not fit the limit.
 
-    `folder` must not be writable by anyone but the guest; `name` is the file's, to which `.stdout` or `.stderr` is added.
+    `folder` must not be writable by anyone but the guest; `.stdout` or `.stderr` is added to `name`.
     """
 
     name: str

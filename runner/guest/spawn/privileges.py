@@ -1,7 +1,7 @@
 """Capabilities and process attributes, by system call.
 
-`setpriv` could do it too, at the price of one more program to start for each call. Every function raises OSError when the
-kernel refuses: a drop that did not happen must never go unnoticed.
+`setpriv` could do it too, at the price of one more program to start for each call. Every function raises OSError when
+the kernel refuses: a drop that did not happen must never go unnoticed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The fork server: forks supervisors ahead, and ends what a dead one leaves.
 
-It is forked from PID 1 before the guest imports anything large, so that each supervisor is small and each fork quick. It is
-a child subreaper too: when a supervisor dies (out of memory), the call's processes become the server's children and are ended.
+It is forked from PID 1 before the guest imports anything large, so that each supervisor is small and each fork quick.
+It is a child subreaper too: when a supervisor dies (out of memory), the call's processes become the server's children
+and are ended.
 
     guest says   fork {}
     it says      supervisor {pid} with its socket; refused {errno}; lost {pid, ended}
@@ -38,7 +39,7 @@ def launch() -> tuple[socket.socket, int]:
 
 
 def _keep_only(connection: socket.socket) -> socket.socket:
-    """Closes all else but stderr. The guest's stdin and stdout are the wire to the host: a tool must never hold them."""
+    """Closes all else but stderr. The guest's stdin and stdout are the wire to the host: no tool may ever hold them."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

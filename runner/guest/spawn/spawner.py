@@ -27,7 +27,7 @@ FORK_SECONDS = 5.0
 KILL_SECONDS = 10.0
 """Longest wait for a supervisor to report after it was told to end its call: its own two bounds and a margin."""
 DRAIN_SECONDS = 0.5
-"""Longest wait for the end of the output after the exit: only a descriptor passed to a process of another call keeps it open."""
+"""Longest wait for the end of the output after the exit: a descriptor passed to another call's process keeps it open."""
 LOST_SECONDS = 8.0
 """Longest wait for the server to end what a dead supervisor left."""
 
@@ -242,7 +242,7 @@ class Spawner:
             raise
         return process
 
-    async def run(
+    async def run(  # noqa: ASYNC109 - a time-out is a result here, not an exception
         self, order: Command, *, input: bytes = b"", timeout: float | None, limit: int, spill: Spill | None = None
     ) -> Result:
         """Runs a command to its end. Cancelling ends it and all it started.

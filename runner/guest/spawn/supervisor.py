@@ -1,21 +1,24 @@
 """A supervisor: one call at a time, start to end.
 
-It is a child subreaper, so what the call's processes orphan becomes its child, `setsid` and double forks too. When it has
-no child left, nothing of the call is left. It waits, ahead of need, for an order on its socket; after a call it waits for the next.
+It keeps a child forked ahead that becomes the call's program (`child`). It is a child subreaper, so what the call's
+processes orphan becomes its child, `setsid` and double forks too. When it has no child left, nothing of the call is
+left. It waits, ahead of need, for an order on its socket; after a call it waits for the next.
 
-    guest says   start {argv env cwd fallback uid gid tty call limits grace} with stdin, stdout, stderr; signal {number}; kill; resize
+    guest says   start {argv env cwd fallback uid gid tty call limits grace} with stdin, stdout, stderr; signal {number};
+                 kill
     it says      terminal (from the child, with the descriptor); started {pid}; exit {…}
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
 import signal
 import socket
 import time
-from typing import Any, NoReturn
+from typing import NamedTuple, NoReturn
 
 from runner.guest.spawn import channel, child, privileges, tree
 
@@ -62,6 +65,13 @@ class OomCounter:
         return None
 
 
+class Prepared(NamedTuple):
+    """A child that waits for its order."""
+
+    pid: int
+    orders: socket.socket
+
+
 class Supervisor:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -70,13 +80,52 @@ class Supervisor:
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._oom = OomCounter()
+        self._prepared: Prepared | None = None
 
     def run(self) -> None:
         """Call after call until the guest is gone."""
-        while order := self._next():
+        while True:
+            with contextlib.suppress(OSError):  # the limit of processes: tried again when there is an order
+                self._prepare()
+            order = self._next()
+            if order is None:
+                return
             if order["op"] == "start":
-                Call(order, self._receiver.take_fds(), self).run()
+                Call(order["grace"], self._receiver.frame, self._receiver.take_fds(), self).run()
             # A signal or kill for a call that has just ended needs no answer.
+
+    def _prepare(self) -> Prepared:
+        """The child that waits for an order, forked now if there is none. Raises OSError."""
+        if self._prepared:
+            return self._prepared
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            ours.close()
+            child.serve(self._connection, theirs)
+        theirs.close()
+        self._prepared = Prepared(pid, ours)
+        return self._prepared
+
+    def give_order(self, frame: bytes, fds: list[int]) -> Prepared:
+        """Hands the order to the child that waits. Raises OSError when none can be forked."""
+        for pid, _ in tree.reap():
+            if self._prepared and pid == self._prepared.pid:  # killed while it waited
+                self._prepared.orders.close()
+                self._prepared = None
+        prepared = self._prepare()
+        self._prepared = None
+        try:
+            channel.send_frame(prepared.orders, frame, fds)
+        except OSError:
+            prepared.orders.close()
+            raise
+        return prepared
 
     def _next(self) -> channel.Message | None:
         while True:
@@ -96,7 +145,7 @@ class Supervisor:
         return self._oom.read()
 
     def wait(self, status: int, seconds: float | None) -> tuple[bool, bool]:
-        """Sleeps until something happens: (a message or the end is there, the status pipe is readable)."""
+        """Sleeps until something happens: (the guest has said something, the child has)."""
         poll = select.poll()
         for fd in (self._connection.fileno(), self._wake, status):
             if fd >= 0:
@@ -121,8 +170,9 @@ class Supervisor:
 class Call:
     """One started process and all that comes of it."""
 
-    def __init__(self, order: dict[str, Any], fds: list[int], supervisor: Supervisor) -> None:
-        self._order = order
+    def __init__(self, grace: float, frame: bytes, fds: list[int], supervisor: Supervisor) -> None:
+        self._grace = grace
+        self._frame = frame
         self._fds = fds
         self._supervisor = supervisor
         self._pid = 0
@@ -133,10 +183,17 @@ class Call:
 
     def run(self) -> None:
         oom_before = self._supervisor.oom_kills()
-        status = self._fork()
         guest_is_there = True
-        if self._pid:
-            guest_is_there = self._watch(status)
+        try:
+            prepared = self._supervisor.give_order(self._frame, self._fds)
+        except OSError as error:
+            self._number = error.errno or errno.EIO
+        else:
+            self._pid = prepared.pid
+            self._close_fds()
+            guest_is_there = self._watch(prepared.orders)
+            prepared.orders.close()
+        self._close_fds()
         done = tree.end(os.getpid()) if tree.has_children() else tree.Ended()
         self._note(done.reaped)
         if not guest_is_there:
@@ -145,30 +202,9 @@ class Call:
         oom = None if oom_before is None or oom_after is None else oom_after > oom_before
         self._tell(len(done.processes), done.stuck, oom)
 
-    def _fork(self) -> int:
-        """Starts the child; the status pipe's reading end, or -1."""
-        try:
-            read, write = os.pipe2(os.O_CLOEXEC)
-            try:
-                pid = os.fork()
-            except OSError:
-                os.close(read)
-                os.close(write)
-                raise
-        except OSError as error:
-            self._number = error.errno or errno.EIO
-            self._close_fds()
-            return -1
-        if pid == 0:
-            os.close(read)
-            child.start(self._order, self._fds, self._supervisor.connection, write)
-        self._pid = pid
-        os.close(write)
-        self._close_fds()
-        return read
-
-    def _watch(self, status: int) -> bool:
+    def _watch(self, orders: socket.socket) -> bool:
         """Until the process is over or is to be killed, and its orphans had their grace. False: the guest is gone."""
+        status = orders.fileno()
         failure = b""
         grace_ends: float | None = None
         for message in self._supervisor.pending():  # came together with the order
@@ -176,7 +212,7 @@ class Call:
         while not self._killed:
             if self._wait_status is not None:
                 if grace_ends is None:
-                    grace_ends = time.monotonic() + self._order["grace"]
+                    grace_ends = time.monotonic() + self._grace
                 if status < 0 and (not tree.has_children() or time.monotonic() >= grace_ends):
                     return True
             seconds = None if grace_ends is None else grace_ends - time.monotonic()
@@ -186,7 +222,6 @@ class Call:
                 part = os.read(status, 4096)
                 failure += part
                 if not part:
-                    os.close(status)
                     status = -1
                     self._started(failure)
             if arrived:
@@ -195,8 +230,6 @@ class Call:
                     return False
                 for message in messages:
                     self._obey(message)
-        if status >= 0:
-            os.close(status)
         return True
 
     def _started(self, failure: bytes) -> None:

@@ -1,8 +1,8 @@
 """Finding everything below a process and ending it.
 
-Two things look alike and must be told apart: a process that is over, and one that nobody has waited for yet. Both have a
-`/proc` entry; its state and its count of threads tell. And a number read a moment ago may by now be another process, so a signal goes to a
-pidfd whose start time was compared after opening it, never to a bare number.
+Two things look alike and must be told apart: a process that is over, and one that nobody has waited for yet. Both have
+a `/proc` entry; its state and its count of threads tell. And a number read a moment ago may by now be another process,
+so a signal goes to a pidfd whose start time was compared after opening it, never to a bare number.
 
 Needs no new process and no thread, hence works at the pids limit. A fork bomb is first frozen, pass by pass: a stopped
 process does not fork, and every child it made before is found by the next pass.
