@@ -198,7 +198,7 @@ def _pip(environ: Mapping[str, str]) -> dict[str, str]:
     names = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
     found: dict[str, str] = {}
     for name in names:
-        value: str = environ.get(f"PIP_{name.upper().replace('-', '_')}") or merged.get(name) or ""
+        value = environ.get(f"PIP_{name.upper().replace('-', '_')}") or merged.get(name) or ""
         if name.endswith("index-url"):
             value = "\n".join(url for url in value.split() if url.startswith(("http://", "https://")))
         if value:
@@ -223,10 +223,10 @@ def _npm(environ: Mapping[str, str]) -> list[str]:
                 filled = re.sub(r"\$\{(\w+)\}", lambda match: environ.get(match[1], match[0]), value)
                 lines[key] = filled.strip('"')
     for key in ("registry", "proxy", "https-proxy", "noproxy"):
-        if value := environ.get(f"NPM_CONFIG_{key.upper().replace('-', '_')}") or environ.get(
+        if given := environ.get(f"NPM_CONFIG_{key.upper().replace('-', '_')}") or environ.get(
             f"npm_config_{key.replace('-', '_')}"
         ):
-            lines[key] = value
+            lines[key] = given
     return [f"{key}={value}" for key, value in lines.items()]
 
 

@@ -1,0 +1,40 @@
+# `make demo` and `make test` set up all they need; both may be run again and again.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+QUESTION := Which files are here, and what is today's date?
+# The reaper of testcontainers is an image that cannot be pulled everywhere; the tests clean up after themselves.
+export TESTCONTAINERS_RYUK_DISABLED := true
+
+.PHONY: demo test test-slow check setup engine format lock clean
+
+demo: setup engine  ## ask the demo agent a question in a sandbox, with the built-in scripted model
+	$(VENV)/bin/sbx run hooks-demo --demo -p "$(QUESTION)"
+
+test: check engine  ## style, types, all tests but the slow ones
+	$(PYTHON) -m pytest -m "not slow"
+
+test-slow: setup engine  ## what takes longer than 15 minutes on two cores
+	$(PYTHON) -m pytest -m slow
+
+check: setup  ## style and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+setup:  ## the virtual environment, from the lock
+	@scripts/setup
+
+engine:  ## a Docker engine that answers; installed and started where this user may
+	@scripts/engine
+
+format: setup
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+lock: setup  ## resolve the dependencies anew
+	$(VENV)/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --quiet \
+		--python-version 3.11 pyproject.toml --group dev -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
