@@ -31,7 +31,7 @@ def spent_tokens(event):
     if not isinstance(usage, dict):
         return None
     numbers = [usage.get(key) for key in ("total_tokens", "prompt_tokens", "completion_tokens")]
-    total, prompt, completion = (n if isinstance(n, (int, float)) and not isinstance(n, bool) else None for n in numbers)
+    total, prompt, completion = (n if type(n) in (int, float) else None for n in numbers)
     if total is not None:
         return total
     return None if prompt is None and completion is None else (prompt or 0) + (completion or 0)

@@ -86,8 +86,9 @@ class Policy:
             self.tools_allowed = _texts(rules.get("tools", {}).get("allow", ["*"]))
             self.tools_denied = _texts(rules.get("tools", {}).get("deny", []))
             self.allowed = _texts(rules.get("commands", {}).get("allow", ["*"]))
-            self.denied = [_rule(rule) for rule in rules.get("commands", {}).get("deny", [])]
-            self.code = [(re.compile(rule["pattern"]), str(rule["reason"])) for rule in rules.get("code", {}).get("deny", [])]
+            self.denied = [Rule(rule) for rule in rules.get("commands", {}).get("deny", [])]
+            code = rules.get("code", {}).get("deny", [])
+            self.code = [(re.compile(rule["pattern"]), str(rule["reason"])) for rule in code]
         except (AttributeError, KeyError, TypeError, re.error) as error:
             raise HookError("its rules are not what they should be") from error
 
@@ -148,7 +149,8 @@ class Policy:
         elif name in WRAPPERS:
             self.wrapped(name, arguments, stdin, feeding, depth)
         elif name in STRINGS:
-            self.script(" ".join(arguments[: -STRINGS[name]] if STRINGS[name] and len(arguments) > 1 else arguments), depth + 1)
+            signals = STRINGS[name] if len(arguments) > 1 else 0
+            self.script(" ".join(arguments[: len(arguments) - signals]), depth + 1)
         elif name == "alias":
             for word in arguments:
                 self.script(word.partition("=")[2], depth + 1)
@@ -208,7 +210,9 @@ class Policy:
                     raise Denied(reason)
 
 
-class _rule:
+class Rule:
+    """One entry of `commands.deny`."""
+
     def __init__(self, written):
         self.name = str(written["name"])
         self.first = _texts(written.get("first", []))
@@ -273,7 +277,8 @@ def _unwrapped(name, arguments):
             at += 1
             break
         if word.startswith("-") and len(word) > 1:
-            at += 2 if not word.startswith("--") and word[-1] in takes_next and word[1:-1].isalpha() | (len(word) == 2) else 1
+            separate = re.fullmatch(r"-[A-Za-z]+", word) and word[-1] in takes_next
+            at += 2 if separate else 1
         elif name in ("env", "sudo", "doas") and re.match(r"[A-Za-z_]\w*=", word):
             at += 1
         else:

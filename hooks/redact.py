@@ -13,7 +13,10 @@ from hook_io import HookError, serve
 PATTERNS = [
     ("a private key", r"-----BEGIN (?P<kind>[A-Z ]{0,30})PRIVATE KEY-----.*?(?:-----END (?P=kind)PRIVATE KEY-----|\Z)"),
     ("an Anthropic key", r"(?<![A-Za-z0-9])sk-ant-[A-Za-z0-9_-]{16,200}"),
-    ("an OpenAI-style key", r"(?<![A-Za-z0-9])sk-(?=[A-Za-z0-9_-]{0,40}[0-9])(?:[a-z0-9]{2,10}-)?[A-Za-z0-9_-]{16,200}"),
+    (
+        "an OpenAI-style key",
+        r"(?<![A-Za-z0-9])sk-(?=[A-Za-z0-9_-]{0,40}[0-9])(?:[a-z0-9]{2,10}-)?[A-Za-z0-9_-]{16,200}",
+    ),
     ("a GitHub token", r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_[A-Za-z0-9_]{20,255})"),
     ("a GitLab token", r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{20,100}"),
     ("an AWS key", r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
@@ -29,8 +32,14 @@ NAMED = re.compile(
         ["']? \s{0,3} [:=] \s{0,3} (?:bearer\s)? ) (?P<quote>["']?) (?P<value>[^\s"',;]{6,500}) (?P=quote)"""
 )
 IN_URL = re.compile(r"(?i)(?P<name>[a-z][a-z0-9+.-]{1,20}://[^\s:/@\"']{0,100}:)(?P<value>[^\s/@\"']{3,200})(?=@)")
-BEARER = re.compile(r"(?i)(?P<name>authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:bearer|basic|token)\s{1,3})(?P<value>[A-Za-z0-9._~+/=-]{8,4000})")
-PLACEHOLDER = re.compile(r"(?i)^(?:\$|<|\{|\[|\(|%|\*+$|x+$|\.+$|none$|null$|true$|false$|str\b|string\b|os\.|process\.|env\.|get|self\.|your|change|proxy-managed$|redacted)|[()]")
+BEARER = re.compile(
+    r"(?i)(?P<name>authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:bearer|basic|token)\s{1,3})"
+    r"(?P<value>[A-Za-z0-9._~+/=-]{8,4000})"
+)
+PLACEHOLDER = re.compile(
+    r"(?i)^(?:\$|<|\{|\[|\(|%|\*+$|x+$|\.+$|(?:none|null|true|false|proxy-managed)$|str\b|string\b|"
+    r"os\.|process\.|env\.|self\.|get|your|change|redacted)|[()]"
+)
 
 
 def masked(text):

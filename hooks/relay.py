@@ -155,8 +155,11 @@ def send_apart(spool, target):
 
 
 def spool_folder(environ):
-    state = environ.get("XDG_STATE_HOME") or (os.path.join(environ["HOME"], ".local/state") if environ.get("HOME") else "")
-    return os.path.join(state, "sbx", "relay") if state else os.path.join(tempfile.gettempdir(), f"sbx-relay-{os.getuid()}")
+    if state := environ.get("XDG_STATE_HOME"):
+        return os.path.join(state, "sbx", "relay")
+    if home := environ.get("HOME"):
+        return os.path.join(home, ".local", "state", "sbx", "relay")
+    return os.path.join(tempfile.gettempdir(), f"sbx-relay-{os.getuid()}")
 
 
 def main():

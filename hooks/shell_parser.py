@@ -299,7 +299,9 @@ def _ansi_c(text):
             return chr(int(code[1:], 16) % 0x110000)
         if code[0] in "01234567":
             return chr(int(code, 8) % 256)
-        return {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}.get(code, code)
+        return {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}.get(
+            code, code
+        )
 
     pattern = r"(?s)\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|.)"
     return re.sub(pattern, decoded, text)

@@ -57,7 +57,12 @@ def run(command, workspace, seconds):
     """Runs the tests; returns what went wrong, or "" when they passed."""
     try:
         process = subprocess.Popen(
-            command, cwd=workspace, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=workspace,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     except OSError as error:
         raise HookError(f"the tests cannot be started ({os.strerror(error.errno)})") from error
