@@ -8,7 +8,8 @@ import typer
 from typer._click.exceptions import ClickException
 
 from runner import __version__
-from runner.cli import doctor, log, run as run_command
+from runner.cli import doctor, log
+from runner.cli import run as run_command
 from runner.cli.failing import report
 from runner.errors import SbxError
 

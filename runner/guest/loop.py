@@ -26,9 +26,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from runner.guest.history import History, Message
 from runner.guest.hooks import HookChain, TextFilter
 from runner.guest.hooks.results import PreToolCall, Stop, ToolCall, denied_marker
-from runner.guest.history import History, Message
 from runner.guest.model.client import Model
 from runner.guest.model.failure import ModelFailure
 from runner.guest.model.items import Answer, Call, Notice, ReasoningDelta, Retrying, TextDelta, Waiting

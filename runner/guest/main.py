@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.guest.commands import Commands
 from runner.guest.history import History
-from runner.guest.hooks import CONTEXT_LABEL, HookChain, ToolCall
+from runner.guest.hooks import HookChain, ToolCall
 from runner.guest.loop import Loop
 from runner.guest.model.client import Model
 from runner.guest.model.failure import ModelFailure
@@ -200,7 +200,7 @@ class Guest:
             data = await self._mux.accept(hello.snapshot).read_all(MAX_SNAPSHOT)
             await asyncio.to_thread(_lay_snapshot, data, CONFIG)
         else:
-            CONFIG.mkdir(mode=0o755, parents=True, exist_ok=True)
+            await asyncio.to_thread(CONFIG.mkdir, mode=0o755, parents=True, exist_ok=True)
         await self._check_canary(hello)
         agent = hello.agent
         image = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
@@ -311,7 +311,7 @@ class Guest:
 
 
 def _lay_snapshot(data: bytes, folder: Path) -> None:
-    """Unpacks the host's copy of the kit's folder. The host made it from checked names; links and devices are refused."""
+    """Unpacks the host's copy of the kit's folder; only files and folders with names that stay inside."""
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
         for member in archive:

@@ -242,7 +242,7 @@ class Spawner:
             raise
         return process
 
-    async def run(  # noqa: ASYNC109 - a time-out is a result here, not an exception
+    async def run(
         self, order: Command, *, input: bytes = b"", timeout: float | None, limit: int, spill: Spill | None = None
     ) -> Result:
         """Runs a command to its end. Cancelling ends it and all it started.
