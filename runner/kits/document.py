@@ -52,6 +52,8 @@ class Scalar(Node):
     plain: bool
     """Written without quotes, so `value` may be of another type than text."""
     value: Scalars = ""
+    waits: bool = False
+    """Holds the place of an argument that has no value yet (`runner.kits.arguments`)."""
 
 
 @dataclass(slots=True, eq=False)

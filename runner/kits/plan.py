@@ -20,8 +20,11 @@ class Base:
     context: Path | None = None
     """Folder of `sandbox.build.context`, when the kit builds its own base."""
     dockerfile: str = "Dockerfile"
+    """Relative to `context`."""
     args: tuple[tuple[str, str], ...] = ()
     target: str = ""
+    digest: str = ""
+    """Hex SHA-256 over all of the above, and over the files of `context`."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,8 @@ class Credential:
     description: str = ""
     required: bool = False
     provider: str = ""
+    variable: str = ""
+    """`apiKey.name`: the variable that programs look for the value in."""
     env: tuple[str, ...] = ()
     """Variables that read `proxy-managed` in the container."""
     inject: tuple[Inject, ...] = ()
@@ -176,6 +181,8 @@ class KitRef:
     digest: str
     path: str
     """Folder on the host, or the pinned reference."""
+    arguments: tuple[tuple[str, str], ...] = ()
+    """Name and value, sorted."""
     version: str = ""
     description: str = ""
 
@@ -203,6 +210,10 @@ class Plan:
     privileged: tuple[str, ...] = ()
     """Names of the kits that ask for `security.privileged`."""
     entrypoint: tuple[str, ...] = ()
+    """Of the agent that a public kit was written for; only `sbx shell --entrypoint` starts it."""
     command: tuple[str, ...] = ()
+    """What follows `entrypoint` without a terminal."""
+    interactive: tuple[str, ...] = ()
+    """What follows `entrypoint` on a terminal."""
     warnings: tuple[str, ...] = ()
     """Folded v1 blocks, clashes, keys left aside: each one line for the user."""
