@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import signal
@@ -20,6 +21,8 @@ SPARE = 2
 """Supervisors that wait, forked ahead."""
 MAX_IDLE = 8
 """Supervisors kept after a burst of calls."""
+MAX_ARGUMENTS = 4 * 1024 * 1024
+"""Characters of arguments and environment together; the kernel's own limit is lower and is told in the same words."""
 MAX_RUNNING = 128
 """Most commands at once."""
 FORK_SECONDS = 5.0
@@ -27,7 +30,7 @@ FORK_SECONDS = 5.0
 KILL_SECONDS = 10.0
 """Longest wait for a supervisor to report after it was told to end its call: its own two bounds and a margin."""
 DRAIN_SECONDS = 0.5
-"""Longest wait for the end of the output after the exit: a descriptor passed to another call's process keeps it open."""
+"""Longest wait for the end of the output after the exit: a descriptor that went to another call's process holds it."""
 LOST_SECONDS = 8.0
 """Longest wait for the server to end what a dead supervisor left."""
 
@@ -217,6 +220,8 @@ class Spawner:
         Returns:
             The process, executed or failed to (then `pid` is 0 and `wait` returns at once).
         """
+        if sum(map(len, order.argv)) + sum(len(k) + len(v) for k, v in order.env.items()) > MAX_ARGUMENTS:
+            return self._failed(command.reason(errno.E2BIG))
         supervisor = await self._supervisor()
         if isinstance(supervisor, str):
             return self._failed(supervisor)
@@ -243,7 +248,13 @@ class Spawner:
         return process
 
     async def run(
-        self, order: Command, *, input: bytes = b"", timeout: float | None, limit: int, spill: Spill | None = None
+        self,
+        order: Command,
+        *,
+        input: bytes = b"",
+        timeout: float | None,  # noqa: ASYNC109 - being late is a result here, not an exception
+        limit: int,
+        spill: Spill | None = None,
     ) -> Result:
         """Runs a command to its end. Cancelling ends it and all it started.
 

@@ -4,8 +4,8 @@ It keeps a child forked ahead that becomes the call's program (`child`). It is a
 processes orphan becomes its child, `setsid` and double forks too. When it has no child left, nothing of the call is
 left. It waits, ahead of need, for an order on its socket; after a call it waits for the next.
 
-    guest says   start {argv env cwd fallback uid gid tty call limits grace} with stdin, stdout, stderr; signal {number};
-                 kill
+    guest says   start {argv env cwd fallback uid gid tty call limits grace} with stdin, stdout, stderr
+                 signal {number}; kill
     it says      terminal (from the child, with the descriptor); started {pid}; exit {…}
 """
 
