@@ -33,6 +33,8 @@ LOG_LIMIT = 64 * 1024
 """Characters of a failing step's output that are kept, from its end."""
 
 STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)\n?$", re.DOTALL)
+RED = re.compile(r"\A\x1b\[91m(.*)\x1b\[0m\Z", re.DOTALL)
+"""How the classic builder marks what a step wrote to stderr."""
 EXIT = re.compile(r"returned a non-zero code: (\d+)")
 
 
@@ -192,7 +194,7 @@ class _Builder:
                             raise self._failure(str(message["error"]), step, log)
                         if "aux" in message and "ID" in message["aux"]:
                             image = message["aux"]["ID"]
-                        text = self._masked(message.get("stream", ""))
+                        text = self._masked(RED.sub(r"\1", message.get("stream", "")))
                         if match := STEP.match(text):
                             step, log = match[3].rstrip(), ""
                             self.progress(Step(int(match[1]), int(match[2]), step))
