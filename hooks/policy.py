@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """preToolCall: allow and deny lists for tool calls; shell commands are parsed, and what cannot be parsed is denied.
 
-Usage: `python3 "$SBX_HOOKS_DIR/policy.py" [RULES.json]`; without an argument the rules are `policy.json` beside this file.
+Usage: `python3 "$SBX_HOOKS_DIR/policy.py" [RULES.json]`; without an argument the rules are `policy.json` beside this
+file.
 
     {"tools":    {"allow": ["*"], "deny": ["fetch_*"]},            names of tools, shell patterns; deny wins
      "commands": {"allow": ["*"],                                  names of programs, shell patterns
@@ -316,7 +317,8 @@ def _printed(command):
         return None
     else:
         text = words[1]
-    return None if "\\" in text or "%" in text and words[0] == "printf" else text
+    unclear = "\\" in text or (words[0] == "printf" and "%" in text)
+    return None if unclear else text
 
 
 def _shown(name):

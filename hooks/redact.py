@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """postToolCall: masks keys in a tool's output before the model reads it, in errors too.
 
-Each is replaced by `[redacted: a GitHub token]`, so that the model knows what stood there and does not ask for it again.
-What has a fixed form is found by it; `NAME=value` is masked where the name says that it is secret and the value is
-no placeholder. A secret that a tool prints in another form (reversed, in base64) passes: keep secrets out of the sandbox.
+Each is replaced by `[redacted: a GitHub token]`, so that the model knows what stood there and does not ask for it
+again. What has a fixed form is found by it; `NAME=value` is masked where the name says that it is secret and the value
+is no placeholder. What a tool prints in another form (reversed, in base64) passes: keep secrets out of the sandbox.
 """
 
 import re
@@ -28,8 +28,8 @@ PATTERNS = [
 COMPILED = [(name, re.compile(pattern, re.DOTALL)) for name, pattern in PATTERNS]
 
 NAMED = re.compile(
-    r"""(?ix) (?P<name> (?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|auth[_-]?key)
-        ["']? \s{0,3} [:=] \s{0,3} (?:bearer\s)? ) (?P<quote>["']?) (?P<value>[^\s"',;]{6,500}) (?P=quote)"""
+    r"(?i)(?P<name>(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|"
+    r"auth[_-]?key)[\"']?\s{0,3}[:=]\s{0,3}(?:bearer\s)?)(?P<quote>[\"']?)(?P<value>[^\s\"',;]{6,500})(?P=quote)"
 )
 IN_URL = re.compile(r"(?i)(?P<name>[a-z][a-z0-9+.-]{1,20}://[^\s:/@\"']{0,100}:)(?P<value>[^\s/@\"']{3,200})(?=@)")
 BEARER = re.compile(

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from runner.session.session import Session
     from runner.wire.agent import Agent
 
-SWEEP_AFTER = 0.0
-
 
 @dataclass(frozen=True)
 class Options:
@@ -115,7 +113,7 @@ def prepare(options: Options) -> Prepared:
     from runner.sandbox import workspace
 
     folders = Folders.of(options.environ)
-    what = read_kit(options, folders)
+    what = read_kit(options)
     home = Path(options.environ.get("HOME") or Path.home())
     grants = set(options.grants)
     profile, relaxations = _profile(options, what.plan)
@@ -149,34 +147,23 @@ def prepare(options: Options) -> Prepared:
     return Prepared(options, folders, what, agent, place, profile, warnings, history, resumed)
 
 
-def read_kit(options: Options, folders: Folders) -> What:
-    """The kit that `options.sandbox` names."""
+def read_kit(options: Options) -> What:
+    """The kit that `options.sandbox` names, with its agent."""
     from runner.kits import agent as agents
-    from runner.kits.arguments import read_options
+    from runner.kits.arguments import parse_kit_arguments
     from runner.kits.compose import compose
-    from runner.kits.find import find_kit
-    from runner.kits.plan import Base, Plan
+    from runner.kits.find import Finder
 
-    folder = find_kit(options.sandbox, kind="sandbox", environ=options.environ)
-    spec, agent_file = folder / "spec.yaml", folder / "agent.yaml"
-    if not spec.exists() and not agent_file.exists():
-        raise UsageError(
-            f"{folder} is no kit: it holds neither spec.yaml nor agent.yaml",
-            place=str(folder),
-            hint="`sbx kit init NAME` makes one",
-        )
-    agent = agents.load_folder(folder, options.environ)
-    if spec.exists() or options.kits:
-        plan = compose(
-            folder,
-            extra=list(options.kits),
-            args=read_options(options.kit_args),
-            strict=options.strict,
-            environ=options.environ,
-        )
-    else:
-        plan = Plan(name=_plan_name(folder.name), base=Base(), layers=())
-    return What(plan.name, folder, agent, plan)
+    finder = Finder(dict(options.environ))
+    folder = finder.locate(options.sandbox, "sandbox").folder
+    plan = compose(
+        options.sandbox,
+        options.kits,
+        arguments=parse_kit_arguments(options.kit_args),
+        finder=finder,
+        strict=options.strict,
+    )
+    return What(plan.name, folder, agents.load_folder(folder, options.environ), plan)
 
 
 def _plan_name(folder: str) -> str:
@@ -187,7 +174,7 @@ def _plan_name(folder: str) -> str:
 
 def default_workspace(what: What, folders: Folders) -> Path:
     """The kit's `playground/`, else the current folder. That of an installed kit is copied, so that it stays whole."""
-    from runner.images.program import data_folder
+    from runner.kits.data import data_folder
 
     playground = what.folder / "playground" if what.folder else None
     if playground is None or not playground.is_dir():

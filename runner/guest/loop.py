@@ -24,17 +24,19 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runner.guest.history import History, Message
 from runner.guest.hooks import HookChain, TextFilter
 from runner.guest.hooks.results import PreToolCall, Stop, ToolCall, denied_marker
-from runner.guest.model.client import Model
 from runner.guest.model.failure import ModelFailure
 from runner.guest.model.items import Answer, Call, Notice, ReasoningDelta, Retrying, TextDelta, Waiting
 from runner.guest.tools.base import Tool
 from runner.wire.agent import Agent
 from runner.wire.messages import TurnDone
+
+if TYPE_CHECKING:
+    from runner.guest.model.client import Model
 
 SAME_CALL_NOTICE = 3
 """The same call with the same result this often in a row: the model is told."""

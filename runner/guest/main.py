@@ -23,9 +23,7 @@ from runner.guest.commands import Commands
 from runner.guest.history import History
 from runner.guest.hooks import HookChain, ToolCall
 from runner.guest.loop import Loop
-from runner.guest.model.client import Model
 from runner.guest.model.failure import ModelFailure
-from runner.guest.model.transport import WireTransport
 from runner.guest.prompt import system_prompt
 from runner.guest.spawn.command import Command
 from runner.guest.spawn.spawner import Spawner
@@ -39,6 +37,8 @@ from runner.wire.pipes import PipeTransport
 
 if TYPE_CHECKING:
     from runner.guest import entry
+    from runner.guest.model.client import Model
+    from runner.guest.model.transport import WireTransport
 
 CONFIG = Path("/run/sbx/config")
 """Where the kit's folder is laid, readable by everyone, written by nobody."""
@@ -71,7 +71,7 @@ class Guest:
         self._owner = prepared.owner
         self._jobs = Jobs()
         self._mux: Mux[m.ToGuest] = Mux(PipeTransport(source, sink), m.decode_for_guest, even=False)
-        self._transport = WireTransport(self._mux)
+        self._transport: WireTransport | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._asks: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_ask = 1
@@ -126,9 +126,9 @@ class Guest:
     def _dispatch(self, message: m.ToGuest) -> None:
         match message:
             case m.HttpHead():
-                self._transport.on_head(message)
+                self._wire().on_head(message)
             case m.HttpFail():
-                self._transport.on_fail(message)
+                self._wire().on_fail(message)
             case m.Reply():
                 future = self._asks.pop(message.id, None)
                 if future and not future.done():
@@ -266,6 +266,13 @@ class Guest:
                 self._model = None
             raise
 
+    def _wire(self) -> WireTransport:
+        from runner.guest.model.transport import WireTransport
+
+        if self._transport is None:
+            self._transport = WireTransport(self._mux)
+        return self._transport
+
     def _model_task(self) -> asyncio.Task[Model]:
         if self._model is None:
             self._model = asyncio.create_task(self._resolve())
@@ -273,10 +280,43 @@ class Guest:
         return self._model
 
     async def _resolve(self) -> Model:
+        # Only when a model is needed: httpx takes a tenth of a second and a third of the guest's memory.
+        from runner.guest.model import transport
+        from runner.guest.model.client import Model
+        from runner.guest.model.resolve import resolve
+
         assert self._hello is not None
         agent = self._hello.agent
-        direct = self._hello.network == "bridge"
-        return await resolve(agent, self._transport, direct=direct, emit=self._emit)
+        client = transport.client(transport.Routes(self._wire(), self._hello.network))
+        found = await resolve(
+            agent.urls,
+            client,
+            model=agent.model,
+            provider=agent.provider,
+            context_window=agent.context_window,
+            first_token_timeout=agent.first_token_timeout,
+            on_wait=lambda waiting: self._emit("model.wait", {"seconds": waiting.seconds, "why": waiting.why}),
+        )
+        self._emit(
+            "model.resolved",
+            {
+                "url": found.url,
+                "model": found.model,
+                "tried": [{"url": url, "reason": reason} for url, reason in found.tried],
+                "models": list(found.models),
+                "warnings": list(found.warnings),
+                "context_window": found.context_window,
+            },
+        )
+        return Model(
+            client,
+            found.url,
+            found.model,
+            sampling=agent.sampling,
+            first_token_timeout=agent.first_token_timeout,
+            watchdog_timeout=agent.watchdog_timeout,
+            context_window=found.context_window,
+        )
 
     # ---- events and questions
 
