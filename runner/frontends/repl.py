@@ -15,18 +15,18 @@ import json
 import re
 import shutil
 import signal
+import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import create_app_session
+from prompt_toolkit.application import Application, create_app_session
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.patch_stdout import StdoutProxy
 
 from runner.errors import SbxError, TurnError
 from runner.frontends.banner import banner_lines
@@ -34,7 +34,7 @@ from runner.frontends.history import PassedHistory
 from runner.frontends.render import Renderer, error_lines
 from runner.frontends.safe import safe, safe_line, strict
 from runner.frontends.session import SessionLike
-from runner.frontends.terminal import Output, Styled
+from runner.frontends.terminal import Output, Styled, painted
 from runner.wire.messages import Ask, Event
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -61,6 +61,34 @@ class Command:
 
     help: str
     run: Callable[[str], Awaitable[Sequence[Styled]]]
+
+
+class _Scroll:
+    """What stands above the prompt. Written at once, from the event loop only, with the prompt taken away meanwhile.
+
+    prompt_toolkit's own ways do not fit: `patch_stdout` writes from a thread, which at times meets the prompt half
+    drawn; `run_in_terminal` leaves the raw mode for a moment, in which a Ctrl-D is lost and a Ctrl-C is a signal.
+    """
+
+    def __init__(self, output: Output, app: Application[Any]):
+        self.output = output
+        self._app = app
+
+    def lines(self, lines: Iterable[Styled]) -> None:
+        self.write("".join(painted(line, self.output.colour) + "\n" for line in lines))
+
+    def write(self, text: str) -> None:
+        if not text:
+            return
+        if not self._app.is_running:
+            self.output.write(text)
+            return
+        renderer = self._app.renderer
+        renderer.erase()
+        self.output.write(text)
+        renderer.reset()
+        renderer.request_absolute_cursor_position()
+        self._app.invalidate()
 
 
 @dataclass
@@ -99,6 +127,7 @@ class Repl:
         self._question: _Question | None = None
         self._asking = asyncio.Lock()
         self._done = False
+        self._stale = False
         self._failure: BaseException | None = None
         self._draft = ""
         self._partial = ""
@@ -106,31 +135,33 @@ class Repl:
         self._status = ""
         self._since = 0.0
         self._prompt: PromptSession[str | None]
-        self._out: Output
+        self._out: _Scroll
 
     async def run(self) -> int:
         """Converse until the person leaves. Returns the exit code; what is not an SbxError is raised."""
         loop = asyncio.get_running_loop()
         self._session.on_ask = self._ask
-        with create_app_session(), StdoutProxy(sleep_between_writes=0.02, raw=True) as proxy:
-            self._out = Output(proxy)  # type: ignore[arg-type]
+        with create_app_session():
+            output = Output(sys.stdout)
             self._prompt = PromptSession(
                 history=self._history,
                 key_bindings=self._keys(),
                 erase_when_done=True,
-                color_depth=None if self._out.colour else ColorDepth.DEPTH_1_BIT,
+                color_depth=None if output.colour else ColorDepth.DEPTH_1_BIT,
                 enable_open_in_editor=False,
             )
             self._prompt.app.min_redraw_interval = REDRAW_SECONDS
-            with contextlib.redirect_stdout(proxy), contextlib.redirect_stderr(proxy):
-                loop.add_signal_handler(signal.SIGINT, self._interrupt)
-                try:
-                    self._out.lines(banner_lines(self._session.banner))
-                    self._out.lines([Styled("  /help lists the commands", "dim")])
+            self._out = _Scroll(output, self._prompt.app)
+            loop.add_signal_handler(signal.SIGINT, self._interrupt)
+            try:
+                self._out.lines(banner_lines(self._session.banner))
+                self._out.lines([Styled("  /help lists the commands", "dim")])
+                # Raw from the first prompt to the last, so that no key is lost between two.
+                with self._prompt.app.input.raw_mode():
                     await self._lines()
-                finally:
-                    loop.remove_signal_handler(signal.SIGINT)
-                    await self._end()
+            finally:
+                loop.remove_signal_handler(signal.SIGINT)
+                await self._end()
         if isinstance(self._failure, SbxError):
             return int(self._failure.exit_code)
         if self._failure is not None:
@@ -141,11 +172,14 @@ class Repl:
 
     async def _lines(self) -> None:
         while not self._done:
+            self._stale = False
             draft = "" if self._question else self._draft
             if not self._question:
                 self._draft = ""
             try:
-                line = await self._prompt.prompt_async(self._message, default=draft, handle_sigint=False)
+                line = await self._prompt.prompt_async(
+                    self._message, default=draft, handle_sigint=False, pre_run=self._check
+                )
             except EOFError:
                 return
             if line is not None:
@@ -164,6 +198,7 @@ class Repl:
         elif self._turn is not None:
             await self._session.steer(line)
         else:
+            self._begin("thinking")
             self._turn = asyncio.create_task(self._run_turn(line))
 
     async def _command(self, name: str, rest: str) -> None:
@@ -228,7 +263,6 @@ class Repl:
     # ---- a turn -----------------------------------------------------------------------------------------------------
 
     async def _run_turn(self, prompt: str) -> None:
-        self._begin("thinking")
         self._partial = self._streamed = ""
         spinner = asyncio.create_task(self._spin())
         try:
@@ -369,11 +403,17 @@ class Repl:
 
     def _wake(self) -> None:
         """Have the prompt begin anew with what is now to be shown; the text in it is kept."""
+        self._stale = True
         app = self._prompt.app
         if app.is_running and app.future is not None and not app.future.done():
             if text := self._prompt.default_buffer.text:
                 self._draft = text
             app.exit(result=None)
+
+    def _check(self) -> None:
+        """A wake that came while no prompt was there counts for the one that begins."""
+        if self._stale:
+            self._wake()
 
     async def _end(self) -> None:
         if self._question is not None:

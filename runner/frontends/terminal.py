@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,10 @@ class Output:
             self.stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self.stream.flush()
         except (BrokenPipeError, ConnectionResetError, ValueError):
+            self._give_up()
+        except OSError as error:
+            if error.errno != errno.EIO:  # the terminal hung up
+                raise
             self._give_up()
 
     def lines(self, lines: Iterable[Styled]) -> None:

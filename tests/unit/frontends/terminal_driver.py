@@ -18,9 +18,12 @@ from pathlib import Path
 import tests
 
 ROOT = Path(tests.__file__).parents[1]
-PATIENCE = 20.0
+PATIENCE = 6.0
 """Seconds until a thing that is waited for counts as not coming."""
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
+
+PIECE = re.compile(ESCAPE.pattern + "|.", re.DOTALL)
+MOVE = re.compile(r"\x1b\[(\d*)([ABCDGJK])")
 
 
 class TerminalProgram:
@@ -43,6 +46,49 @@ class TerminalProgram:
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
+
+    @property
+    def screen(self) -> str:
+        """What stands on the terminal, as far as a prompt moves its cursor: the last line is the prompt's."""
+        lines: list[list[str]] = [[]]
+        row = column = 0
+        for match in PIECE.finditer(self.raw):
+            piece = match.group()
+            move = MOVE.fullmatch(piece)
+            count = int(move.group(1) or 1) if move else 0
+            match move.group(2) if move else piece:
+                case "A":
+                    row = max(0, row - count)
+                case "B":
+                    row += count
+                case "C":
+                    column += count
+                case "D" | "\b":
+                    column = max(0, column - max(count, 1))
+                case "G":
+                    column = count - 1
+                case "\r":
+                    column = 0
+                case "\n":
+                    row += 1
+                case "J":
+                    del lines[row + 1 :], lines[row][column:]
+                case "K":
+                    del lines[row][column:]
+                case text if not text.startswith("\x1b"):
+                    line = lines[row]
+                    line.extend(" " * (column + 1 - len(line)))
+                    line[column] = text
+                    column += 1
+            lines.extend([] for _ in range(row + 1 - len(lines)))
+        return "\n".join("".join(line).rstrip() for line in lines)
+
+    def has_on_screen(self, words: str) -> None:
+        """Wait until `words` stand on the terminal."""
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.screen:
+            if not self._read(deadline - time.monotonic()):
+                raise AssertionError(f"{words!r} is not on the screen:\n{self.screen}")
 
     def interrupt(self) -> None:
         os.kill(self._pid, signal.SIGINT)

@@ -34,7 +34,7 @@ def told(state: Path) -> dict[str, Any]:
 
 def test_an_answer_streams_in_and_ctrl_d_ends(repl: TerminalProgram, state: Path):
     repl.sees("preGeneration×2 preToolCall×1")
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("hello there" + ENTER)
     repl.sees("› hello there")
     repl.sees("Hello \\x1b]0;evil\\x07world")
@@ -47,7 +47,7 @@ def test_an_answer_streams_in_and_ctrl_d_ends(repl: TerminalProgram, state: Path
 
 
 def test_a_stopped_question_enters_neither_the_file_nor_the_arrow_keys(repl: TerminalProgram, state: Path):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("first" + ENTER)
     repl.sees("and more")
     repl.type("my password: hunter2" + ENTER)
@@ -66,7 +66,7 @@ def test_a_stopped_question_enters_neither_the_file_nor_the_arrow_keys(repl: Ter
 
 
 def test_a_question_that_a_hook_rewrote_is_kept_as_rewritten(repl: TerminalProgram, state: Path):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("mask s3cret" + ENTER)
     repl.sees("masked")
     repl.type(CTRL_D)
@@ -78,14 +78,14 @@ def test_a_question_that_a_hook_rewrote_is_kept_as_rewritten(repl: TerminalProgr
 def test_history_is_there_in_the_next_session_and_empty_in_another_state_folder(
     repl: TerminalProgram, state: Path, tmp_path_factory: pytest.TempPathFactory
 ):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("first" + ENTER)
     repl.sees("and more")
     repl.type(CTRL_D)
     repl.ends()
     for folder, prompts in ((state, ["first!"]), (tmp_path_factory.mktemp("other"), ["!"])):
         again = TerminalProgram("tests.unit.frontends.repl_program", [str(folder)])
-        again.sees("› ")
+        again.sees("›")
         again.type(UP + "!" + ENTER)
         again.sees("and more")
         again.type(CTRL_D)
@@ -95,7 +95,7 @@ def test_history_is_there_in_the_next_session_and_empty_in_another_state_folder(
 
 
 def test_ctrl_c_ends_the_turn_and_not_the_program(repl: TerminalProgram, state: Path):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("hang" + ENTER)
     repl.sees("half an ans")
     repl.type(CTRL_C)
@@ -109,8 +109,49 @@ def test_ctrl_c_ends_the_turn_and_not_the_program(repl: TerminalProgram, state: 
     assert told(state)["prompts"] == ["hang", "next"]
 
 
+def test_the_finished_screen_holds_questions_and_answers_once_and_no_spinner(repl: TerminalProgram):
+    repl.sees("›")
+    repl.type("one" + ENTER)
+    repl.sees("and more")
+    repl.type("steer" + ENTER)
+    repl.has_on_screen("waiting for the model")
+    repl.type("left" + ENTER)
+    repl.sees("steered")
+    repl.type("ty")
+    repl.has_on_screen("› ty")
+    repl.type(CTRL_C + CTRL_D)
+    assert repl.ends() == 0
+    told = repl.screen.split("/help lists the commands\n")[1].strip("\n").split("\n")
+    assert told == [
+        "› one",
+        "Hello \\x1b]0;evil\\x07world",
+        "and more",
+        "› steer",
+        "› left",
+        "steered",
+    ]
+
+
+def test_what_was_being_typed_is_still_there_when_a_turn_ends_or_a_person_is_asked(repl: TerminalProgram, state: Path):
+    repl.sees("›")
+    repl.type("consent" + ENTER)
+    repl.has_on_screen("thinking")
+    repl.type("go" + ENTER + "later")
+    repl.has_on_screen("run it? once, session, reject, never ›")
+    assert "never › later" not in repl.screen
+    repl.type("reject" + ENTER)
+    repl.has_on_screen("asked")
+    repl.has_on_screen("› later")
+    repl.type(ENTER)
+    repl.sees("and more")
+    repl.type(CTRL_D)
+    assert repl.ends() == 0
+    assert told(state)["answers"] == [{"choice": "reject"}]
+    assert told(state)["prompts"] == ["consent", "later"]
+
+
 def test_a_signal_ends_the_turn_as_the_key_does(repl: TerminalProgram):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("hang" + ENTER)
     repl.sees("half an ans")
     repl.interrupt()
@@ -120,17 +161,17 @@ def test_a_signal_ends_the_turn_as_the_key_does(repl: TerminalProgram):
 
 
 def test_a_spinner_says_what_is_waited_for(repl: TerminalProgram):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("steer" + ENTER)
-    repl.sees("waiting for the model 0 s")
+    repl.has_on_screen("waiting for the model 0 s")
     repl.type(CTRL_D)
     assert repl.ends() == 0
 
 
 def test_a_line_typed_in_mid_turn_steers(repl: TerminalProgram, state: Path):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("steer" + ENTER)
-    repl.sees("waiting for the model")
+    repl.has_on_screen("waiting for the model")
     repl.type("the other file" + ENTER)
     repl.sees("steered")
     repl.type(CTRL_D)
@@ -140,13 +181,13 @@ def test_a_line_typed_in_mid_turn_steers(repl: TerminalProgram, state: Path):
 
 
 def test_consent_shows_the_input_and_takes_only_its_own_answers(repl: TerminalProgram, state: Path):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("consent" + ENTER)
     repl.sees("› consent")
     repl.type("go" + ENTER)
     repl.sees("bash asks to run:")
     repl.sees("rm -r \\u202e x\\x1b[2J")
-    repl.sees("once, session, reject, never › ")
+    repl.sees("once, session, reject, never ›")
     repl.type("yes" + ENTER)
     repl.sees("answer with one of: once, session, reject, never")
     repl.type("once" + ENTER)
@@ -158,11 +199,11 @@ def test_consent_shows_the_input_and_takes_only_its_own_answers(repl: TerminalPr
 
 
 def test_ctrl_c_at_a_question_refuses_and_ends_the_turn(repl: TerminalProgram, state: Path):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("consent" + ENTER)
     repl.sees("› consent")
     repl.type("go" + ENTER)
-    repl.sees("once, session, reject, never › ")
+    repl.sees("once, session, reject, never ›")
     repl.type(CTRL_C)
     repl.sees("turn cancelled")
     repl.type(CTRL_D)
@@ -171,7 +212,7 @@ def test_ctrl_c_at_a_question_refuses_and_ends_the_turn(repl: TerminalProgram, s
 
 
 def test_slash_commands(repl: TerminalProgram, state: Path):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("/help" + ENTER)
     for word in ("/help", "/log", "/new", "/quit", "/shout", "in capitals"):
         repl.sees(word)
@@ -192,7 +233,7 @@ def test_slash_commands(repl: TerminalProgram, state: Path):
 
 
 def test_a_failed_turn_is_told_and_the_conversation_goes_on(repl: TerminalProgram):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("fail" + ENTER)
     repl.sees("error: no model server")
     repl.type("again" + ENTER)
@@ -202,7 +243,7 @@ def test_a_failed_turn_is_told_and_the_conversation_goes_on(repl: TerminalProgra
 
 
 def test_a_guest_that_goes_away_ends_the_program_with_its_code(repl: TerminalProgram):
-    repl.sees("› ")
+    repl.sees("›")
     repl.type("die" + ENTER)
     repl.sees("error: the guest went away")
     assert repl.ends() == 4
