@@ -316,7 +316,7 @@ class Loop:
                 self._emit("model.delta", {"text": text})
 
         try:
-            async with aclosing(model.stream(messages, list(self._tools.values()), model=name)) as items:  # type: ignore[type-var]
+            async with aclosing(model.stream(messages, list(self._tools.values()), model=name)) as items:
                 async for item in items:
                     if isinstance(item, TextDelta):
                         show(await filtered.feed(item.text) if filtered.active else item.text)
