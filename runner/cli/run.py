@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from runner.cli.launch import Prepared
+    from runner.engine import Engine
+    from runner.images.build import Image
+    from runner.images.events import Progress
 
 EXAMPLES = """Examples:
 
@@ -110,7 +117,7 @@ def run(
     image = launch.find_image(engine, prepared, _progress(quiet))
     if question is None:
         return _talk(engine, prepared, image)
-    mode = "json" if json else "events" if events else "text"
+    mode: Literal["text", "json", "events"] = "json" if json else "events" if events else "text"
     return _ask(engine, prepared, image, question, mode, quiet, timeout)
 
 
@@ -144,18 +151,26 @@ def read_prompt(text: str) -> str:
     return question
 
 
-def _progress(quiet: bool):  # type: ignore[no-untyped-def]
+def _progress(quiet: bool) -> Progress:
+    from runner.images.events import ignore
+
+    if quiet:
+        return ignore
     from runner.frontends.progress import BuildProgress
     from runner.frontends.terminal import Output
 
-    if quiet:
-        from runner.images.events import ignore
-
-        return ignore
     return BuildProgress(Output(sys.stderr))
 
 
-def _ask(engine, prepared, image, question: str, mode, quiet: bool, timeout: float | None) -> int:  # type: ignore[no-untyped-def]
+def _ask(
+    engine: Engine,
+    prepared: Prepared,
+    image: Image,
+    question: str,
+    mode: Literal["text", "json", "events"],
+    quiet: bool,
+    seconds: float | None,
+) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
     from runner.errors import SbxError
@@ -167,7 +182,7 @@ def _ask(engine, prepared, image, question: str, mode, quiet: bool, timeout: flo
 
     async def work() -> None:
         async with open_session(engine, prepared, image) as session:
-            await within(timeout, printer.run(session, question))
+            await within(seconds, printer.run(session, question))
 
     try:
         run_async(work())
@@ -179,7 +194,7 @@ def _ask(engine, prepared, image, question: str, mode, quiet: bool, timeout: flo
     return 0 if document.status in ("completed", "stopped") else 1
 
 
-def _talk(engine, prepared, image) -> int:  # type: ignore[no-untyped-def]
+def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
     from runner.frontends.repl import Repl
@@ -192,7 +207,7 @@ def _talk(engine, prepared, image) -> int:  # type: ignore[no-untyped-def]
     return 0
 
 
-def _dry_run(prepared) -> int:  # type: ignore[no-untyped-def]
+def _dry_run(prepared: Prepared) -> int:
     from runner.images.build import tag
 
     plan = prepared.what.plan

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.guest.commands import Commands
 from runner.guest.history import History
-from runner.guest.hooks import HookChain, ToolCall
+from runner.guest.hooks import CONTEXT_LABEL, HookChain, ToolCall
 from runner.guest.loop import Loop
 from runner.guest.model.failure import ModelFailure
 from runner.guest.prompt import system_prompt
@@ -228,9 +228,9 @@ class Guest:
             workspace=hello.workspace,
             tools=[t.name for t in tools],
             network=hello.network,
-            extra=agent.context,
+            extra=[*agent.context, *(f"{CONTEXT_LABEL}\n{piece}" for piece in begun.context)],
         )
-        self._loop = Loop(agent, History(hello.history), system, self._hooks, self, tools, self._emit, self._consent)
+        self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, self._consent)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
         if hello.interactive:
             self._model_task()

@@ -55,8 +55,8 @@ class Profile:
     """Bytes of `/tmp`; counts as memory."""
     network: str = "none"
     """`none`, or `bridge`."""
-    files: int = 65536
-    """Most open files of one process."""
+    files: int = 4096
+    """Most open files of one process; an engine cannot give more than it was started with, and few were with less."""
     runtime: str = ""
     """Name of an engine's runtime; empty for its default."""
     capabilities: tuple[str, ...] = ()
