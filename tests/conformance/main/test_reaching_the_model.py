@@ -1,0 +1,106 @@
+"""How a sandbox without a network reaches a model, and what a user is told when it does not."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from runner.scripted.answers import Raw, Reply
+from runner.scripted.script import DEMO, Script, load_script
+from runner.scripted.server import ScriptedServer
+from tests.conformance.main.conftest import Sbx
+
+pytestmark = pytest.mark.engine
+
+
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port that nobody serves."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+def test_no_server_is_code_1_with_each_url_and_its_reason(sbx: Sbx, kit: Path) -> None:
+    with free_port() as base, free_port() as fallback:
+        (kit / "agent.yaml").write_text(
+            f"model: m\nbaseUrl: http://127.0.0.1:{base}/v1\nfallback: http://host.docker.internal:{fallback}/v1\n"
+        )
+        done = sbx("run", kit, sbx.root / "work", "--grant", "model-url", "-p", "hello")
+    assert done.code == 1
+    assert f"http://127.0.0.1:{base}/v1" in done.stderr
+    assert f"http://host.docker.internal:{fallback}/v1" in done.stderr
+    assert done.stderr.lower().count("refused") >= 2
+    assert done.stdout == ""
+
+
+def test_a_page_is_not_a_model_server(sbx: Sbx, kit: Path) -> None:
+    page = Reply(200, "<html><title>Welcome to nginx</title></html>", {"Content-Type": "text/html"})
+    with ScriptedServer(Script(models=page)) as server:
+        done = sbx("run", kit, sbx.root / "work", "--base-url", server.url, "-p", "hello")
+    assert done.code == 1
+    assert "not a model server" in done.stderr
+    assert "Welcome to nginx" in done.stderr
+
+
+def test_on_a_bridge_a_loopback_server_that_nobody_serves_gives_way_to_the_fallback(sbx: Sbx, kit: Path) -> None:
+    with free_port() as nobody, ScriptedServer(load_script(DEMO), "0.0.0.0") as server:
+        (kit / "agent.yaml").write_text(
+            f"model: scripted\nbaseUrl: http://127.0.0.1:{nobody}/v1\n"
+            f"fallback: http://host.docker.internal:{server.port}/v1\n"
+        )
+        done = sbx("run", kit, sbx.root / "work", "--grant", "model-url", "--network", "bridge", "-p", "hello")
+        assert done.code == 0, done.said
+        assert len(server.chats) == 1
+    (resolved,) = sbx.events("model.resolved")
+    assert resolved["url"] == f"http://host.docker.internal:{server.port}/v1"
+    assert [t["url"] for t in resolved["tried"]] == [f"http://127.0.0.1:{nobody}/v1"]
+
+
+def test_on_a_bridge_a_server_of_the_loopback_only_refuses_and_the_message_says_so(sbx: Sbx, kit: Path) -> None:
+    with free_port() as nobody, ScriptedServer(load_script(DEMO), "127.0.0.1") as server:
+        (kit / "agent.yaml").write_text(
+            f"model: scripted\nbaseUrl: http://127.0.0.1:{nobody}/v1\n"
+            f"fallback: http://host.docker.internal:{server.port}/v1\n"
+        )
+        done = sbx("run", kit, sbx.root / "work", "--grant", "model-url", "--network", "bridge", "-p", "hello")
+    assert done.code == 1
+    assert "refused" in done.stderr.lower()
+    assert "127.0.0.1" in done.stderr
+
+
+def test_the_container_has_only_a_loopback_and_no_port_for_the_model(sbx: Sbx, kit: Path) -> None:
+    command = "ls /sys/class/net; cat /proc/net/tcp /proc/net/tcp6 | wc -l"
+    with ScriptedServer(_calls(command)) as server:
+        done = sbx("run", kit, sbx.root / "work", "--base-url", server.url, "-p", "look")
+    assert done.code == 0, done.said
+    (end,) = sbx.events("tool.end")
+    interfaces, lines = end["output"].split()
+    assert interfaces == "lo"
+    assert lines == "2"  # the two headings, no socket at all
+
+
+def test_a_server_that_is_cut_off_in_mid_stream_is_an_error_and_what_came_is_kept(sbx: Sbx, kit: Path) -> None:
+    from runner.scripted.answers import Chunks, Cut
+
+    with ScriptedServer(lambda request: Chunks(("so far ", "so good", Cut()))) as server:
+        done = sbx("run", kit, sbx.root / "work", "--base-url", server.url, "-p", "talk")
+    assert done.code == 1
+    assert "so far so good" in sbx.events("turn.end")[0]["answer"]
+
+
+def _calls(command: str):  # type: ignore[no-untyped-def]
+    """A model that runs one command and then says that it did."""
+    from runner.scripted.answers import Say
+    from runner.scripted.request import Call, Request
+
+    def answer(request: Request) -> Say | Raw:
+        if request.outputs:
+            return Say("done")
+        return Say("", calls=(Call("bash", {"command": command}),))
+
+    return answer
