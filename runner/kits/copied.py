@@ -1,8 +1,8 @@
 """`files/home` and `files/workspace` of a kit, read so that nothing outside the kit can come along.
 
-A kit may come from anybody. A link in it that leads out would carry the reader's own files (`~/.ssh/id_ed25519`) into an
-image that is then shared, so every path is opened without following links, and a link is only taken when what it
-leads to lies in the kit.
+A kit may come from anybody. A link in it that leads out would carry the reader's own files (`~/.ssh/id_ed25519`)
+into an image that is then shared, so every path is opened without following links, and a link is only taken when what
+it leads to lies in the kit.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def _walk(folder: Path, top: Path, real: Path, budget: _Budget, depth: int) -> I
 
 
 def _read_link(path: Path, name: str, top: Path, real: Path, budget: _Budget) -> CopiedFile:
-    target = os.readlink(path)
+    target = str(path.readlink())
     resolved = Path(os.path.realpath(path))
     if not resolved.is_relative_to(real):
         raise ConfigError(f"is a link that leads out of the kit's folder, to {target}", place=str(path))
     if not resolved.exists():
         raise ConfigError(f"is a link to {target}, which is not there", place=str(path))
-    lexical = os.path.normpath(os.path.join(os.path.dirname(name), target))
-    stays = not os.path.isabs(target) and lexical != ".." and not lexical.startswith("../")
+    lexical = os.path.normpath(Path(name).parent / target)
+    stays = not target.startswith("/") and lexical != ".." and not lexical.startswith("../")
     if stays and resolved.is_relative_to(os.path.realpath(top)):
         return CopiedFile(name, link=target)
     # what it names is in the kit but will not be at that place in the sandbox: copy what it leads to

@@ -1,8 +1,8 @@
 """Reading a spec key by key: what is asked for is known, what is left over is an error.
 
-A `Section` is one mapping of the file. Whoever decodes it asks for each key that the grammar has, with the rule its value
-must keep. All faults of a file are collected, so that an author sees them in one go; `Reading.finish` raises the first and
-lists the others.
+A `Section` is one mapping of the file. Whoever decodes it asks for each key that the grammar has, with the rule its
+value must keep. All faults of a file are collected, so that an author sees them in one go; `Reading.finish` raises the
+first and lists the others.
 """
 
 from __future__ import annotations
