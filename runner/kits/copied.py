@@ -122,16 +122,18 @@ def _read_file(path: Path, name: str, budget: _Budget, *, shown: Path | None = N
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(f"cannot be read: {os.strerror(error.errno or 0)}", place=place) from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise ConfigError("is neither a file, a folder nor a link", place=place)
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigError("is neither a file, a folder nor a link", place=place)
         room = MAX_TOTAL - budget.total
         content = file.read(room + 1) if status.st_size <= room else b""
         if status.st_size > room or len(content) > room:
             raise ConfigError(f"the files of a kit may hold {MAX_TOTAL >> 20} MiB together", place=place)
         budget.total += len(content)
-    return CopiedFile(name, content, stat.S_IMODE(status.st_mode) & 0o777)
+    # as git keeps modes: what the umask of a checkout adds or takes must not make another plan
+    return CopiedFile(name, content, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
 
 def _fill(file: CopiedFile, top: Path, values: Mapping[str, str] | None, waiting: bool) -> CopiedFile:

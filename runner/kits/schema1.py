@@ -119,12 +119,12 @@ def read_spec(reading: Reading) -> Spec:
 
 
 def _folded(section: Section, key: str, what: str) -> None:
-    section.reading.warn(section.node.get(key), f"schema 1: {what}")
+    section.reading.warn(section.key_node(key), f"schema 1: {what}")
 
 
 def _dropped(section: Section, key: str) -> None:
     if section.take(key) is not None:
-        section.reading.warn(section.node.get(key), f"schema 1: {section.where(key)} has no effect and is left aside")
+        section.reading.warn(section.key_node(key), f"schema 1: {section.where(key)} has no effect and is left aside")
 
 
 def _read_sandbox(root: Section, kind: str, extends: bool) -> tuple[Sandbox | None, str]:

@@ -133,6 +133,11 @@ class Section:
             self.reading.obey(value, rule, self.where(key))
         return value.text
 
+    def key_node(self, key: str) -> Node:
+        """Where the key itself stands."""
+        entry = self.node.entries.get(key)
+        return entry[0] if entry else self.node
+
     def missing(self, key: str) -> None:
         self.reading.problem(self.node, f"{self.where(key)}: is required")
 

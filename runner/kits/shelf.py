@@ -81,10 +81,15 @@ agentInstructions:
 """
 
 AGENT = """\
-# The agent: which model it talks to, and what it is told. Grammar: docs/reference/agent.md
-model:
-  provider: llmman
-systemPrompt: |
+# The agent: which model it talks to, which tools it has, what it is told. Without this file: all defaults.
+provider: llmman
+# model:                 without one, the first that the server lists
+# baseUrl: http://127.0.0.1:17434/v1
+
+bashTool: true
+editTools: true
+
+system: |
   You are a careful assistant. You work in the folder you were started in.
 """
 
