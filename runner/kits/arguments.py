@@ -1,9 +1,9 @@
 """A kit's arguments: declared under `args`, used as `${{ kit.args.NAME }}` in the spec and under `files/`.
 
-The public format fills arguments in before the YAML is read, so an argument may stand for any value, and quoting decides its
-type. Done on the text, a value with a line break in it could add keys to the spec. So here the text is parsed with
-each use replaced by private characters of the same length, and the values go into the parsed scalars: the same meaning,
-and no value can become structure.
+The public format fills arguments in before the YAML is read, so an argument may stand for any value, and quoting
+decides its type. Done on the text, a value with a line break in it could add keys to the spec. So here the text is
+parsed with each use replaced by private characters of the same length, and the values go into the parsed scalars: the
+same meaning, and no value can become structure.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def read_arguments(reading: Reading) -> dict[str, Argument]:
             section.fail("pattern", "enum and pattern exclude each other")
         argument = Argument(name.text, default, description, enum, pattern, reading.at(name))
         found[name.text] = argument
-        if default is not None and not (enum and pattern) and not _pattern_rule(pattern):
-            if fault := argument.fault(default):
-                section.fail("default", fault)
+        sound = not (enum and pattern) and not _pattern_rule(pattern)
+        if default is not None and sound and (fault := argument.fault(default)):
+            section.fail("default", fault)
         for key, value in section.node.entries.values():
             for scalar in (key, *_scalars(value)):
                 if _OPEN in scalar.text:
@@ -213,7 +213,7 @@ class GivenArguments:
 
     def check_all_used(self) -> None:
         """Raise `UsageError` when a value went nowhere, or one without a kit went to several."""
-        for (kit, name), _ in self.values.items():
+        for kit, name in self.values:
             shown = f"{kit}.{name}" if kit else name
             takers = self._takers.get((kit, name), [])
             if not takers:
@@ -277,8 +277,8 @@ def _file_values(file: Path) -> dict[tuple[str, str], str]:
             raise ConfigError(fault, place=document.at(key))
         values[_split_key(name)] = node.text
 
-    for key, node in document.root.entries.values():
-        take("", key, node)
+    for key_node, value_node in document.root.entries.values():
+        take("", key_node, value_node)
     return values
 
 

@@ -66,7 +66,7 @@ def _context_digest(context: Path) -> str:
                     place=str(context),
                 )
             relative = path.relative_to(context).as_posix()
-            header = [relative, stat.S_IMODE(status.st_mode) & 0o777]
+            header = [relative, bool(status.st_mode & stat.S_IXUSR)]
             if stat.S_ISLNK(status.st_mode):
                 total.update(json.dumps([*header, str(path.readlink())]).encode())
             elif stat.S_ISREG(status.st_mode):

@@ -1,8 +1,8 @@
 """Several kits become one plan: the sandbox kit with what it extends, its mixins, then the mixins of the command line.
 
-Order is meaning here. Install, startup and files run in the order of the kits; where two kits say different things about the
-same name, the later one wins, and the user is told with both places. What cannot be told from an accident (one
-credential declared twice, one kit twice) is an error.
+Order is meaning here. Install, startup and files run in the order of the kits; where two kits say different things
+about the same name, the later one wins, and the user is told with both places. What cannot be told from an accident
+(one credential declared twice, one kit twice) is an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from runner.errors import ConfigError
 from runner.kits.arguments import GivenArguments
 from runner.kits.base import plan_base
-from runner.kits.document import Listing, Mapping, Scalar
+from runner.kits.document import Listing, Mapping, Node, Scalar
 from runner.kits.find import Finder, Location
 from runner.kits.load import Kit, load_kit
 from runner.kits.plan import (
@@ -120,8 +120,8 @@ class _Loader:
         seen = {_identity(location)}
         while extends := chain[0].spec.extends:
             child = chain[0]
-            with _blaming(extends.place):
-                location = self.finder.locate(extends.text, "sandbox", beside=_location(child))
+            with blaming(extends.place):
+                location = self.finder.locate(extends.text, "sandbox", beside=location_of(child))
             if _identity(location) in seen:
                 names = " → ".join([k.name for k in reversed(chain)] + [extends.text])
                 raise ConfigError(f"extends runs in a circle: {names}", place=extends.place)
@@ -138,12 +138,12 @@ class _Loader:
     def mixins_of(self, kit: Kit) -> list[Kit]:
         found = []
         for entry in kit.spec.mixins:
-            with _blaming(entry.place):
+            with blaming(entry.place):
                 found.append(self.mixin(entry.text, kit, entry.place))
         return found
 
     def mixin(self, reference: str, asking: Kit | None, place: str = "") -> Kit:
-        location = self.finder.locate(reference, "mixin", beside=_location(asking) if asking else None)
+        location = self.finder.locate(reference, "mixin", beside=location_of(asking) if asking else None)
         kit = self.load(location, place)
         if kit.spec.kind == "sandbox":
             raise ConfigError(
@@ -152,7 +152,7 @@ class _Loader:
         return kit
 
 
-class _blaming:
+class blaming:
     """Gives an error without a place the place of the reference that led to it."""
 
     def __init__(self, place: str):
@@ -167,7 +167,7 @@ class _blaming:
             error.place = self.place
 
 
-def _location(kit: Kit) -> Location:
+def location_of(kit: Kit) -> Location:
     return Location(kit.folder, kit.origin, kit.root)
 
 
@@ -180,7 +180,7 @@ def _check_locked(chain: Sequence[Kit]) -> None:
     for index, parent in enumerate(chain):
         for path in parent.spec.locked:
             for child in chain[index + 1 :]:
-                node = child.document.root if child.document else None
+                node: Node | None = child.document.root if child.document else None
                 for step in path.split("."):
                     entry = node.entries.get(step) if isinstance(node, Mapping) else None
                     node = entry[1] if entry else None
@@ -216,7 +216,7 @@ class _Merge:
     places: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, kit: Kit, *, inherits: bool = False) -> None:
-        """Merge a kit in. With `inherits` it stands in a chain of `extends`, where a child changes its parent on purpose."""
+        """Merge a kit in. With `inherits` it is of a chain of `extends`, whose children change it on purpose."""
         spec = kit.spec
         name = kit.name
         self.kits.append(

@@ -1,8 +1,8 @@
 """`files/home` and `files/workspace` of a kit, read so that nothing outside the kit can come along.
 
-A kit may come from anybody. A link in it that leads out would carry the reader's own files (`~/.ssh/id_ed25519`) into an
-image that is then shared, so every path is opened without following links, and a link is only taken when what it
-leads to lies in the kit.
+A kit may come from anybody. A link in it that leads out would carry the reader's own files (`~/.ssh/id_ed25519`)
+into an image that is then shared, so every path is opened without following links, and a link is only taken when what
+it leads to lies in the kit.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def _walk(folder: Path, top: Path, real: Path, budget: _Budget, depth: int) -> I
 
 
 def _read_link(path: Path, name: str, top: Path, real: Path, budget: _Budget) -> CopiedFile:
-    target = os.readlink(path)
+    target = str(path.readlink())
     resolved = Path(os.path.realpath(path))
     if not resolved.is_relative_to(real):
         raise ConfigError(f"is a link that leads out of the kit's folder, to {target}", place=str(path))
     if not resolved.exists():
         raise ConfigError(f"is a link to {target}, which is not there", place=str(path))
-    lexical = os.path.normpath(os.path.join(os.path.dirname(name), target))
-    stays = not os.path.isabs(target) and lexical != ".." and not lexical.startswith("../")
+    lexical = os.path.normpath(Path(name).parent / target)
+    stays = not target.startswith("/") and lexical != ".." and not lexical.startswith("../")
     if stays and resolved.is_relative_to(os.path.realpath(top)):
         return CopiedFile(name, link=target)
     # what it names is in the kit but will not be at that place in the sandbox: copy what it leads to
@@ -122,16 +122,18 @@ def _read_file(path: Path, name: str, budget: _Budget, *, shown: Path | None = N
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(f"cannot be read: {os.strerror(error.errno or 0)}", place=place) from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise ConfigError("is neither a file, a folder nor a link", place=place)
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigError("is neither a file, a folder nor a link", place=place)
         room = MAX_TOTAL - budget.total
         content = file.read(room + 1) if status.st_size <= room else b""
         if status.st_size > room or len(content) > room:
             raise ConfigError(f"the files of a kit may hold {MAX_TOTAL >> 20} MiB together", place=place)
         budget.total += len(content)
-    return CopiedFile(name, content, stat.S_IMODE(status.st_mode) & 0o777)
+    # as git keeps modes: what the umask of a checkout adds or takes must not make another plan
+    return CopiedFile(name, content, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
 
 def _fill(file: CopiedFile, top: Path, values: Mapping[str, str] | None, waiting: bool) -> CopiedFile:

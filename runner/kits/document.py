@@ -167,10 +167,11 @@ def read_text(path: Path, *, limit: int = MAX_BYTES) -> str:
         raise ConfigError("no such file", place=str(path)) from None
     except OSError as error:
         raise ConfigError(f"cannot be read: {os.strerror(error.errno or 0)}", place=str(path)) from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise ConfigError("is not a regular file", place=str(path))
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigError("is not a regular file", place=str(path))
         if status.st_size > limit:
             raise _too_large(path, status.st_size, limit)
         data = file.read(limit + 1)

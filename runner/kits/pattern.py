@@ -1,9 +1,9 @@
 """Regular expressions as the public kit format means them: Go's, which is RE2's syntax, matched against a whole value.
 
-Python's `re` is not used on them for two reasons. It reads some of them differently (`[[:alpha:]]`, `\\z`, `(?i)` in the middle) and
-takes what the format refuses (look-around, backreferences). And both the pattern and the default that it is tried on
-come from the kit, so a backtracking matcher would let a kit hang whoever looks at it. This one keeps a set of states: its
-time grows with the length of the value and the size of the pattern, and has a bound.
+Python's `re` is not used on them for two reasons. It reads some of them differently (`[[:alpha:]]`, `\\z`, `(?i)` in
+the middle) and takes what the format refuses (look-around, backreferences). And both the pattern and the default that
+it is tried on come from the kit, so a backtracking matcher would let a kit hang whoever looks at it. This one keeps a
+set of states: its time grows with the length of the value and the size of the pattern, and has a bound.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _holds(kind: str, value: str, position: int) -> bool:
             return _word(value, position - 1) == _word(value, position)
 
 
-# The tree: ("test", predicate) | ("at", kind) | ("all", [nodes]) | ("any", [nodes]) | ("repeat", node, least, most or None)
+# The tree: ("test", predicate), ("at", kind), ("all", [nodes]), ("any", [nodes]), ("repeat", node, least, most or None)
 _Tree = tuple[object, ...]
 
 
@@ -182,6 +182,10 @@ _POSIX: dict[str, Test] = {
 }
 _PERL: dict[str, Test] = {"d": _POSIX["digit"], "w": _POSIX["word"], "s": lambda c: c in " \t\n\f\r"}
 _CONTROLS = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _negation(test: Test) -> Test:
+    return lambda c: not test(c)
 
 
 class _Parser:
@@ -407,8 +411,7 @@ class _Parser:
                 if not closed or name not in _POSIX:
                     raise PatternError(f"unknown class [:{name[:20]}:]")
                 self.position += len(name) + inverted + 2
-                posix = _POSIX[name]
-                tests.append((lambda c, t=posix: not t(c)) if inverted else posix)
+                tests.append(_negation(_POSIX[name]) if inverted else _POSIX[name])
                 continue
             low = self.take()
             if low == "\\":

@@ -158,9 +158,9 @@ def split_port(value: str) -> tuple[str, str, str]:
         if not bracket or (rest and not rest.startswith(":")):
             return "", "", f"{value!r} is not a host: the bracket is not closed"
         return f"[{host}]", rest[1:], f"{value!r} lacks its port" if rest == ":" else ""
+    if value.count(":") > 1:
+        return f"[{value}]", "", ""
     host, colon, port = value.partition(":")
-    if ":" in port:
-        return "", "", f"{value!r} is not a host; an IPv6 address stands in brackets"
     return host, port, f"{value!r} lacks its port" if colon and not port else ""
 
 
@@ -192,8 +192,8 @@ def _host_fault(value: str, host: str) -> str:
         if name.startswith(wildcard):
             name = name.removeprefix(wildcard)
             break
-    if "*" in name:
-        return f"{value!r}: a wildcard stands only at the start, as '*.' or '**.'"
+    if "*" in name or (name != host and name.rpartition(".")[2].isdecimal()):
+        return f"{value!r}: a wildcard stands only at the start of a name, as '*.' or '**.'"
     name = name.removesuffix(".")
     if not name.isascii():
         try:
@@ -220,14 +220,11 @@ def _port_fault(value: str, ports: str) -> str:
 def _cidr(value: str) -> str:
     import ipaddress
 
-    network_part, ports = value, ""
-    if value.startswith("["):
-        network_part, _, ports = value[1:].partition("]")
-        ports = ports.removeprefix(":")
-    elif value.count(":") == 1:
-        network_part, _, ports = value.partition(":")
+    address, ports = value, ""
+    if value.count(":") == 1:
+        address, _, ports = value.partition(":")
     try:
-        ipaddress.ip_network(network_part, strict=False)
+        ipaddress.ip_network(address)
     except ValueError:
         return f"{value!r} is neither a host nor a network such as 10.0.0.0/8"
     return _port_fault(value, ports)

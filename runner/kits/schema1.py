@@ -1,4 +1,4 @@
-"""`schemaVersion: "1"`: the grammar before, folded into what the second one says, with one warning for each folded block.
+"""`schemaVersion: "1"`: the grammar before, folded into what the second one says, with a warning for each folded block.
 
 Its four places for one credential (`credentials.sources`, `network.serviceDomains`, `network.serviceAuth`,
 `environment.proxyManaged`) and a fifth for OAuth become one credential a service.
@@ -119,12 +119,12 @@ def read_spec(reading: Reading) -> Spec:
 
 
 def _folded(section: Section, key: str, what: str) -> None:
-    section.reading.warn(section.node.get(key), f"schema 1: {what}")
+    section.reading.warn(section.key_node(key), f"schema 1: {what}")
 
 
 def _dropped(section: Section, key: str) -> None:
     if section.take(key) is not None:
-        section.reading.warn(section.node.get(key), f"schema 1: {section.where(key)} has no effect and is left aside")
+        section.reading.warn(section.key_node(key), f"schema 1: {section.where(key)} has no effect and is left aside")
 
 
 def _read_sandbox(root: Section, kind: str, extends: bool) -> tuple[Sandbox | None, str]:
@@ -211,15 +211,15 @@ def _read_network(root: Section) -> _Network:
                 form = auth.text("valueFormat", rules.format_text, required=True)
                 found.headers[service_name.text] = (header, form)
             found.ports = read_ports(section, "publishedPorts")
-            for key, successor in (
+            for old, successor in (
                 ("allowedDomains", "permissions.network.allow"),
                 ("deniedDomains", "permissions.network.deny"),
                 ("serviceDomains", "credentials[].apiKey.inject[].domain"),
                 ("serviceAuth", "credentials[].apiKey.inject[].header and format"),
                 ("publishedPorts", "ports"),
             ):
-                if key in section:
-                    _folded(section, key, f"network.{key} is now {successor}")
+                if old in section:
+                    _folded(section, old, f"network.{old} is now {successor}")
     if "egress" in root:
         _folded(root, "egress", "egress is now credentials[].apiKey.inject")
     for domain, key, service in root.pairs("egress", rules.network):

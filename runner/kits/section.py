@@ -1,8 +1,8 @@
 """Reading a spec key by key: what is asked for is known, what is left over is an error.
 
-A `Section` is one mapping of the file. Whoever decodes it asks for each key that the grammar has, with the rule its value
-must keep. All faults of a file are collected, so that an author sees them in one go; `Reading.finish` raises the first and
-lists the others.
+A `Section` is one mapping of the file. Whoever decodes it asks for each key that the grammar has, with the rule its
+value must keep. All faults of a file are collected, so that an author sees them in one go; `Reading.finish` raises the
+first and lists the others.
 """
 
 from __future__ import annotations
@@ -132,6 +132,11 @@ class Section:
         if value.text:
             self.reading.obey(value, rule, self.where(key))
         return value.text
+
+    def key_node(self, key: str) -> Node:
+        """Where the key itself stands."""
+        entry = self.node.entries.get(key)
+        return entry[0] if entry else self.node
 
     def missing(self, key: str) -> None:
         self.reading.problem(self.node, f"{self.where(key)}: is required")
