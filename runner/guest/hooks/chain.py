@@ -201,7 +201,7 @@ class HookChain:
                 done = replace(done, input=self._input(hook, call.name, said.replaced["input"]))
                 verdict = "rewrite"
             if said.result is not None:
-                done = replace(done, result=said.result, result_is_error=said.result_is_error)
+                done = replace(done, result=said.result, result_is_error=said.result_is_error, answered_by=hook.name)
                 verdict = "result"
             if said.ask:
                 done = replace(done, ask=True, asked_by=done.asked_by or hook.name)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterable
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parse  # type: ignore[attr-defined]
 from typing import Any
 
+from runner.guest.hooks.process import SYSTEM_PATH
 from runner.guest.spawn.command import HOOK, Command
 
 BOUND = 1.0
@@ -113,7 +113,7 @@ class Matchers:
         return found, True
 
     async def _in_a_process(self, pattern: str, names: tuple[str, ...]) -> bool | None:
-        command = Command([sys.executable, "-I", "-S", "-c", _PROGRAM], {"PATH": "/usr/bin:/bin"}, "/", HOOK)
+        command = Command(["python3", "-I", "-S", "-c", _PROGRAM], {"PATH": SYSTEM_PATH}, "/", HOOK)
         data = json.dumps([pattern, names]).encode()
         result = await self._spawner.run(command, input=data, timeout=BOUND, limit=1024)
         said = result.stdout.data.strip()

@@ -27,6 +27,9 @@ MAX_DEATHS = 2
 END_BOUND = 2.0
 """Seconds that ending the process may take."""
 
+LAST_WORDS_BOUND = 0.5
+"""Seconds to wait for the end of a dead process's stderr."""
+
 STDERR_KEPT = process.MAX_STDERR
 
 
@@ -40,7 +43,7 @@ class _Running:
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.reader = asyncio.StreamReader(limit=answers.MAX_STDOUT)
-        self.errors = bytearray()
+        self.errors = _Tail()
         self._transports: list[asyncio.BaseTransport] = []
         self.writer: asyncio.StreamWriter
 
@@ -67,9 +70,29 @@ class _Running:
         reading, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(self.reader), os.fdopen(ours[1], "rb", 0)
         )
-        failing, _ = await loop.connect_read_pipe(lambda: _Tail(self.errors), os.fdopen(ours[2], "rb", 0))
+        failing, _ = await loop.connect_read_pipe(lambda: self.errors, os.fdopen(ours[2], "rb", 0))
         self._transports = [writing, reading, failing]
         return self
+
+    async def exchange(self) -> bytes:
+        """Reads one line while what was written goes out: a hook may answer before it has read everything."""
+        drained = asyncio.create_task(self._drain())
+        try:
+            return await self.reader.readuntil(b"\n")
+        finally:
+            drained.cancel()
+            await asyncio.gather(drained, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        with contextlib.suppress(OSError):  # it closed its stdin; what it answers still counts
+            await self.writer.drain()
+
+    async def last_words(self) -> str:
+        """Its stderr, after its death."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_BOUND):
+                await self.errors.ended.wait()
+        return process.tail(bytes(self.errors.kept))
 
     @property
     def has_unread(self) -> bool:
@@ -77,6 +100,8 @@ class _Running:
 
     async def end(self) -> None:
         for transport in self._transports:
+            if transport.is_closing():
+                continue  # it saw the other end close; aborting it again is an error in asyncio
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_BOUND):
@@ -86,12 +111,16 @@ class _Running:
 class _Tail(asyncio.Protocol):
     """Keeps the end of a stream."""
 
-    def __init__(self, kept: bytearray) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.ended = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
-        self._kept += data
-        del self._kept[:-STDERR_KEPT]
+        self.kept += data
+        del self.kept[:-STDERR_KEPT]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
 
 
 class PersistentHook:
@@ -163,7 +192,7 @@ class PersistentHook:
             return Outcome(failure="wrote a line that nobody asked for", understood=False)
         running.writer.write(data)
         try:
-            line, _ = await asyncio.gather(running.reader.readuntil(b"\n"), self._drained(running))
+            line = await running.exchange()
         except asyncio.IncompleteReadError as error:
             if error.partial.strip():
                 await self._end()
@@ -190,10 +219,6 @@ class PersistentHook:
             return True
         return not isinstance(document, dict) or document.get("id", self._asked) == self._asked
 
-    async def _drained(self, running: _Running) -> None:
-        with contextlib.suppress(OSError):  # it closed its stdin; what it answers still counts
-            await running.writer.drain()
-
     async def _post_mortem(self) -> Outcome | None:
         """What a death means: a refusal (exit code 2), or one more start (None), or a failure."""
         assert self._running is not None
@@ -201,9 +226,9 @@ class PersistentHook:
         self._deaths += 1
         try:
             end = await running.handle.wait()
+            stderr = await running.last_words()
         finally:
             await running.end()
-        stderr = process.tail(bytes(running.errors))
         if end.code == DENIES:
             return Outcome(
                 Answer(refuse=True, reason=stderr.strip()[: answers.MAX_REASON] or "exit code 2"), exit=DENIES

@@ -70,12 +70,18 @@ class PreToolCall:
     result: str | None = None
     """Output in place of running the tool."""
     result_is_error: bool = False
+    answered_by: str = ""
     context: tuple[str, ...] = ()
     ask: bool = False
     """A person must consent, whatever `yolo` says; where nobody can, the call is denied."""
     asked_by: str = ""
     terminate: bool = False
     """The turn ends after this batch of calls."""
+
+    @property
+    def hook(self) -> str:
+        """The hook that denied the call, else the one that asks for a person, else the one that answered it."""
+        return self.denied_by or self.asked_by or self.answered_by
 
 
 @dataclass(frozen=True)
