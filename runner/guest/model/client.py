@@ -170,7 +170,8 @@ class Model:
             raise _given_up(error.failed, attempts) from None
 
     def _pause(self, state: tenacity.RetryCallState) -> float:
-        base = tenacity.wait_exponential_jitter(self._retry.first, self._retry.longest, jitter=self._retry.first)(state)
+        growing = tenacity.wait_exponential(multiplier=self._retry.first, max=self._retry.longest)
+        base = growing(state) + tenacity.wait_random(0, self._retry.first)(state)
         error = state.outcome.exception() if state.outcome else None
         return max(base, error.after if isinstance(error, _TryAgain) else 0.0)
 
