@@ -96,6 +96,11 @@ class Accumulator:
         """Nothing came that could be shown or run."""
         return not self._calls and not any(text.strip() for text in self._text)
 
+    @property
+    def reasoned(self) -> bool:
+        """Some reasoning came."""
+        return any(text.strip() for text in self._reasoning)
+
     def take(self, document: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         """Takes one chunk, or a whole answer. Raises AnswerTooLarge."""
         self._take_usage(document.get("usage"))
@@ -158,6 +163,7 @@ class Accumulator:
     def _take_message(self, message: Mapping[str, Any]) -> Iterator[TextDelta | ReasoningDelta]:
         for key in _REASONING:
             if isinstance(message.get(key), str) and message[key]:
+                self.deltas += 1
                 yield self._add(self._reasoning, message[key], ReasoningDelta)
                 break
         content = message.get("content")
@@ -185,6 +191,7 @@ class Accumulator:
                 elif part.get("type") == "thinking" and isinstance(part.get("thinking"), list):
                     for inner in part["thinking"]:
                         if isinstance(inner, dict) and isinstance(inner.get("text"), str) and inner["text"]:
+                            self.deltas += 1
                             yield self._add(self._reasoning, inner["text"], ReasoningDelta)
 
     def _content(self, pieces: Iterator[tuple[bool, str]]) -> Iterator[TextDelta | ReasoningDelta]:
@@ -195,7 +202,6 @@ class Accumulator:
                 yield self._add(self._text, text, TextDelta)
 
     def _add(self, parts: list[str], text: str, kind: Callable[[str], Any]) -> Any:
-        self.deltas += 1
         self._grow(len(text))
         parts.append(text)
         return kind(_clean(text))

@@ -83,6 +83,9 @@ class Model:
         first_token_timeout: seconds until the first real delta, retries and a model that loads included.
         watchdog_timeout: seconds of silence between two deltas.
         context_window: tokens, 0 when unknown.
+        retry: bounds of the retries.
+        news_every: seconds between two Waiting items.
+        loading_poll: seconds between two requests while the server loads the model.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Model:
         context_window: int = 0,
         retry: Retry | None = None,
         news_every: float = NEWS_EVERY,
+        loading_poll: float = LOADING_POLL,
     ) -> None:
         self.url = url.rstrip("/")
         self.name = name
@@ -108,6 +112,7 @@ class Model:
         self._watchdog_timeout = watchdog_timeout
         self._retry = retry or Retry()
         self._news_every = news_every
+        self._loading_poll = loading_poll
         self._dropped: set[str] = set()
 
     async def stream(
@@ -165,7 +170,8 @@ class Model:
             raise _given_up(error.failed, attempts) from None
 
     def _pause(self, state: tenacity.RetryCallState) -> float:
-        base = tenacity.wait_exponential_jitter(self._retry.first, self._retry.longest, jitter=self._retry.first)(state)
+        growing = tenacity.wait_exponential(multiplier=self._retry.first, max=self._retry.longest)
+        base = growing(state) + tenacity.wait_random(0, self._retry.first)(state)
         error = state.outcome.exception() if state.outcome else None
         return max(base, error.after if isinstance(error, _TryAgain) else 0.0)
 
@@ -182,7 +188,7 @@ class Model:
                 return
             except _StillLoading as loading:
                 yield Waiting(round(patience.quiet, 1), f"the server loads the model: {loading}")
-                rest = asyncio.create_task(asyncio.sleep(LOADING_POLL))
+                rest = asyncio.create_task(asyncio.sleep(self._loading_poll))
                 try:
                     while not await patience.step(rest):
                         pass
@@ -315,7 +321,7 @@ class Model:
             return None
         limited = any(self._sampling.get(key) for key in ("max_tokens", "max_completion_tokens"))
         cut_off = accumulator.finish == "length"
-        if cut_off and accumulator.deltas:
+        if cut_off and accumulator.reasoned:
             return None  # reasoning that was cut off
         prompt = accumulator.usage.get("prompt_tokens") or sent // CHARACTERS_A_TOKEN
         full = self.context_window and prompt >= NEARLY_FULL * self.context_window
@@ -325,7 +331,7 @@ class Model:
                 f"the model answered with nothing: about {prompt} tokens do not fit its context"
                 + (f" of {self.context_window}" if self.context_window else ""),
             )
-        what = "with reasoning only, and no answer" if accumulator.deltas else "with nothing at all"
+        what = "with reasoning only, and no answer" if accumulator.reasoned else "with nothing at all"
         return ModelFailure(
             "empty", f"the model answered {what}" + (" (max_tokens left no room)" if cut_off else ""), hint="ask again"
         )

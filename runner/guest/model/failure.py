@@ -91,9 +91,10 @@ def _words(document: object) -> str:
         return ""
     for key in ("error", "message", "msg", "detail", "error_description"):
         if words := _words(document.get(key)):
-            code = document.get("code") or document.get("type")
-            named = isinstance(code, str) and code not in words and key in ("message", "msg")
-            return f"{words} ({code})" if named else words
+            codes = [c for c in (document.get("code"), document.get("type")) if isinstance(c, str) and c]
+            if codes and codes[0] not in words and key in ("message", "msg"):
+                return f"{words} ({codes[0]})"
+            return words
     return ""
 
 

@@ -62,6 +62,7 @@ async def resolve(
     first_token_timeout: float = 180.0,
     on_wait: Callable[[Waiting], None] = lambda waiting: None,
     news_every: float = NEWS_EVERY,
+    loading_poll: float = LOADING_POLL,
 ) -> Resolved:
     """Finds the server.
 
@@ -79,7 +80,7 @@ async def resolve(
     for url in (u.rstrip("/") for u in urls):
         patience = Patience(first_token_timeout, news_every)
         try:
-            entries = await _models(client, url, patience, on_wait)
+            entries = await _models(client, url, patience, on_wait, loading_poll)
         except _Next as reason:
             tried.append((url, str(reason)))
             continue
@@ -100,7 +101,11 @@ def _listed(what: str, tried: Iterable[tuple[str, str]]) -> str:
 
 
 async def _models(
-    client: httpx.AsyncClient, url: str, patience: Patience, on_wait: Callable[[Waiting], None]
+    client: httpx.AsyncClient,
+    url: str,
+    patience: Patience,
+    on_wait: Callable[[Waiting], None],
+    loading_poll: float,
 ) -> list[Any]:
     busy = 0
     while True:
@@ -116,7 +121,7 @@ async def _models(
             if busy >= BUSY_TRIES:
                 raise ModelFailure("busy", f"{url}: HTTP {status}: {why}")
             on_wait(Waiting(round(patience.quiet, 1), f"{url}: {why}"))
-            pause = asyncio.create_task(asyncio.sleep(LOADING_POLL))
+            pause = asyncio.create_task(asyncio.sleep(loading_poll))
             try:
                 while not await patience.step(pause):
                     pass

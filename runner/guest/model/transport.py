@@ -21,8 +21,8 @@ from runner.wire.mux import Mux, Stream, StreamReset
 CONNECT_TIMEOUT = 10.0
 """Seconds for a direct connection to be made. Over the wire the host has a bound of its own."""
 
-_DROPPED = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "user-agent"})
-"""Headers that the host's own client writes."""
+_DROPPED = frozenset({"host", "connection", "transfer-encoding"})
+"""Headers of this end's connection; the host has its own."""
 
 
 class Refused(httpx.ConnectError):
