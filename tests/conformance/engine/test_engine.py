@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.engine import connect
+from runner.engine.doctor import examine
 from runner.errors import NotFoundError
 
 pytestmark = pytest.mark.engine
@@ -25,3 +26,9 @@ def test_an_unknown_image_is_not_found_either_way() -> None:
     with pytest.raises(NotFoundError, match="sbx/none:none"):
         engine.get("/images/sbx/none:none/json", doing="looking")
     engine.close()
+
+
+def test_the_doctor_finds_this_engine_well() -> None:
+    checks = {check.name: check for check in examine()}
+    assert {"engine", "api", "permission", "version", "disk", "base image"} <= set(checks)
+    assert checks["engine"].status == checks["api"].status == checks["permission"].status == "ok"
