@@ -1,4 +1,4 @@
-"""The ready-made hooks as they lie in an image, and a way to run one as the guest does: a process, a clean environment."""
+"""The ready-made hooks as they lie in an image, and a way to run one as the guest does."""
 
 from __future__ import annotations
 
