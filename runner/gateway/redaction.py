@@ -1,0 +1,118 @@
+"""Masks known secrets in whatever is shown or kept: as they are, and base64, URL and JSON encoded.
+
+A secret inside a longer base64 text (`user:token`, as Basic authentication has it) begins at one of three places within
+a group of characters; its middle is the same each time, so three needles find it wherever it stands.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+from urllib.parse import quote, quote_plus
+
+MASK = "[secret]"
+SHORTEST = 6
+"""Characters. A shorter secret would mask what is none; it is refused."""
+
+
+class Redactor:
+    """Masks secrets.
+
+    Args:
+        secrets: the secrets; empty ones are left out.
+
+    Raises:
+        ValueError: one is shorter than `SHORTEST`.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        needles: set[bytes] = set()
+        for secret in secrets:
+            if not secret:
+                continue
+            if len(secret) < SHORTEST:
+                raise ValueError(f"a secret of fewer than {SHORTEST} characters cannot be masked safely")
+            needles |= _forms(secret)
+        self._needles = tuple(sorted(needles, key=len, reverse=True))
+        self._pattern = re.compile(b"|".join(re.escape(n) for n in self._needles)) if needles else None
+        self._starts = {needle[:length] for needle in self._needles for length in range(1, len(needle))}
+        self._longest = max(map(len, self._needles), default=0)
+
+    def data(self, data: bytes) -> bytes:
+        """`data` with each secret masked."""
+        return self._pattern.sub(MASK.encode(), data) if self._pattern else data
+
+    def text(self, text: str) -> str:
+        """`text` with each secret masked."""
+        if self._pattern is None:
+            return text
+        return self.data(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+    def document(self, value: object) -> object:
+        """A JSON document with each secret in its texts and keys masked."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.document(key): self.document(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.document(item) for item in value]
+        return value
+
+    def stream(self) -> RedactedStream:
+        """For text that comes in pieces: a secret cut by a piece's end is found too."""
+        return RedactedStream(self)
+
+    def held(self, data: bytes) -> int:
+        """How many of the last bytes may be the beginning of a secret."""
+        for length in range(min(len(data), self._longest - 1), 0, -1):
+            if data[-length:] in self._starts:
+                return length
+        return 0
+
+
+class RedactedStream:
+    """Bytes in pieces; what may be the beginning of a secret waits for the next piece."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._waiting = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What may be shown now."""
+        masked = self._redactor.data(self._waiting + data)
+        held = self._redactor.held(masked)
+        cut = len(masked) - held
+        self._waiting = masked[cut:]
+        return masked[:cut]
+
+    def flush(self) -> bytes:
+        """The rest; the stream has ended."""
+        rest, self._waiting = self._waiting, b""
+        return self._redactor.data(rest)
+
+
+def _forms(secret: str) -> set[bytes]:
+    raw = secret.encode("utf-8")
+    quoted = quote(secret, safe="")
+    texts = {
+        secret,
+        quoted,
+        quote_plus(secret),
+        quote(secret),
+        re.sub("%..", lambda found: found.group().lower(), quoted),
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        raw.hex(),
+        raw.hex().upper(),
+    }
+    forms = {text.encode("utf-8") for text in texts}
+    for shift in range(3):
+        bits = (shift * 8, (shift + len(raw)) * 8)
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            text = encode(b"\0" * shift + raw)
+            middle = text[-(-bits[0] // 6) : bits[1] // 6]  # only characters that hold nothing but the secret
+            if len(middle) >= SHORTEST:
+                forms.add(middle)
+    return forms
