@@ -36,9 +36,9 @@ def log_lines(lines: Sequence[Line], folder: Path | None = None, *, full: bool =
             yield Styled(f"{stamp}  {each.text}", each.style)
 
 
-def hook_table(lines: Sequence[Line]) -> list[Styled]:
+def hook_rows(lines: Sequence[Line]) -> list[tuple[str, ...]]:
     """Every run of a hook: time, event, hook, verdict, milliseconds, reason."""
-    rows = [("TIME", "EVENT", "HOOK", "VERDICT", "MS", "REASON")]
+    rows: list[tuple[str, ...]] = []
     for line in lines:
         if line.name == "hook":
             data = line.data
@@ -53,10 +53,22 @@ def hook_table(lines: Sequence[Line]) -> list[Styled]:
                     safe_line(str(data.get("reason") or ""), 120),
                 )
             )
-    return _table(rows, right={4}) if len(rows) > 1 else [Styled("no hook ran", "dim")]
+    return rows
+
+
+def hook_table(lines: Sequence[Line]) -> list[Styled]:
+    """`hook_rows` as a table: `sbx log --hooks`."""
+    rows = hook_rows(lines)
+    titles = ("TIME", "EVENT", "HOOK", "VERDICT", "MS", "REASON")
+    return _table([titles, *rows], right={4}) if rows else [Styled("no hook ran", "dim")]
 
 
 def stats_lines(lines: Sequence[Line]) -> list[Styled]:
+    """`stats_rows` as lines: `--stats`."""
+    return [Styled(f"{name + ':':<8} {value}", "dim") for name, value in stats_rows(lines)]
+
+
+def stats_rows(lines: Sequence[Line]) -> list[tuple[str, str]]:
     """What a session came to: turns, rounds, tokens, calls, hooks, and where the time went."""
     turns = [line.data for line in lines if line.name == "turn.end"]
     answers = [line.data for line in lines if line.name == "model.answer"]
@@ -72,7 +84,7 @@ def stats_lines(lines: Sequence[Line]) -> list[Styled]:
     status = Counter(safe_line(str(turn.get("status")), 20) for turn in turns)
     verdicts = Counter(safe_line(str(hook.get("verdict")), 20) for hook in hooks)
     failed = sum(bool(call.get("is_error")) for call in calls)
-    rows = [
+    return [
         ("turns", f"{len(turns)}{_counts(status)}"),
         ("rounds", str(len(answers))),
         ("tokens", ", ".join(f"{value} {safe_line(key, 40)}" for key, value in sorted(tokens.items())) or "not told"),
@@ -84,7 +96,6 @@ def stats_lines(lines: Sequence[Line]) -> list[Styled]:
             f"{_sum(hooks):.1f} s hooks",
         ),
     ]
-    return [Styled(f"{name + ':':<8} {value}", "dim") for name, value in rows]
 
 
 def _more(line: Line, fold: int) -> list[Styled]:

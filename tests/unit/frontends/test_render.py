@@ -168,7 +168,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.builds(Event, NAMES, st.dictionaries(KEYS, VALUES, max_size=8)), max_size=4))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_no_event_of_a_hostile_guest_crashes_or_reaches_the_terminal_raw(events: list[Event]):
     renderer = Renderer()
     for event in events:

@@ -156,7 +156,7 @@ EVENT = st.one_of(
 
 
 @given(st.lists(EVENT, max_size=25))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_record_gives_a_history_that_every_server_accepts(events: list[tuple[str, dict[str, Any]]]):
     waiting: list[str] = []
     previous = "assistant"
