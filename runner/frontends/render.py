@@ -20,7 +20,7 @@ STDERR_LINES = 5
 WAITS = (5.0, 15.0, 30.0, 60.0, 120.0)
 """Seconds of waiting at which a plain stream is told so; after the last one, once each of it again."""
 
-_DENIERS = ("consent", "policy")
+_DENIERS = {"consent": "denied by the user", "policy": "denied by policy", "limit": "not run"}
 _REWRITTEN = {
     "preGeneration": "the question",
     "preToolCall": "the input",
@@ -46,6 +46,7 @@ class Renderer:
         self._commentary = commentary
         self._waited = 0.0
         self._names: dict[str, str] = {}
+        self._asked = False
 
     def lines(self, event: Event) -> list[Styled]:
         """What to show of the event; often nothing."""
@@ -58,9 +59,12 @@ class Renderer:
                 return [denied_line(_text(data, "name"), _text(data, "by"), _text(data, "reason"))]
             case "tool.end":
                 return self._tool_end(data)
+            case "turn.start":
+                self._asked = False
+            case "turn.question":
+                self._asked = True
             case "turn.blocked":
-                who, why = safe_line(_text(data, "hook")), safe_line(_text(data, "reason"))
-                return [Styled(f"🪝 question [stopped by a hook: {why}]" + (f" ({who})" if who else ""), "dim")]
+                return self._blocked(data)
             case "hook":
                 return self._hook(data)
             case "notice":
@@ -76,12 +80,23 @@ class Renderer:
                 return [Styled(f"↻ model: {why}; attempt {number} in {_seconds(data.get('seconds'))}", "yellow")]
             case "model.answer":
                 return self._answer(data)
-            case "network.denied":
-                host, why = safe_line(_text(data, "host")), safe_line(_text(data, "reason"))
-                return [Styled(f"⛔ network [{host} refused: {why}]", "yellow")]
+            case "network" if _text(data, "outcome") in ("denied", "failed"):
+                host, port = safe_line(_text(data, "host")), safe_line(_text(data, "port"))
+                how = "refused" if data["outcome"] == "denied" else "failed"
+                return [Styled(f"⛔ network [{host}:{port} {how}: {safe_line(_text(data, 'reason'))}]", "yellow")]
             case "turn.end":
                 return _turn_end(data)
         return []
+
+    def _blocked(self, data: dict[str, Any]) -> list[Styled]:
+        who, why = safe_line(_text(data, "hook")), safe_line(_text(data, "reason"))
+        what = "line" if self._asked else "question"
+        lines = [Styled(f"🪝 {what} [stopped by a hook: {why}]" + (f" ({who})" if who else ""), "dim")]
+        if self._asked:
+            # Of a question, the response is the turn's answer; of a line typed in mid-turn, it is said here only.
+            shown, _ = head(_text(data, "response"), OUTPUT_LINES)
+            lines.extend(Styled(f"  {each}", "dim") for each in shown)
+        return lines
 
     def _tool_end(self, data: dict[str, Any]) -> list[Styled]:
         lines: list[Styled] = []
@@ -144,8 +159,6 @@ class Renderer:
             lines = [Styled(each, "dim") for each in shown]
             if more:
                 lines.append(Styled(f"… {more} more lines", "dim"))
-        if data.get("cut_off"):
-            lines.append(Styled(f"the answer was cut off ({safe_line(_text(data, 'finish')) or 'no end'})", "yellow"))
         return lines
 
 
@@ -167,7 +180,7 @@ def call_lines(name: str, arguments: Any) -> list[Styled]:
 def denied_line(name: str, by: str, reason: str) -> Styled:
     """A call that did not run: `🪝 bash [denied by a hook: REASON]`."""
     if by in _DENIERS:
-        return Styled(f"✋ {safe_line(name)} [denied by {by}: {safe_line(reason)}]", "dim")
+        return Styled(f"✋ {safe_line(name)} [{_DENIERS[by]}: {safe_line(reason)}]", "dim")
     return Styled(f"🪝 {safe_line(name)} [denied by a hook: {safe_line(reason)}]", "dim")
 
 

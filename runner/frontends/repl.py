@@ -284,8 +284,6 @@ class Repl:
         match event.name:
             case "turn.question":
                 self._history.passed(str(data.get("prompt", "")))
-            case "turn.steer":
-                self._history.passed(str(data.get("text", "")))
             case "model.request":
                 self._begin("waiting for the model")
                 self._streamed = ""

@@ -32,8 +32,14 @@ def blocked_marker(reason: str) -> str:
 
 
 def denied_marker(by: str, reason: str) -> str:
-    """What the model reads as the output of a call that did not run. `by` is a hook's name, `consent` or `policy`."""
-    return f"[denied by {by if by in ('consent', 'policy') else 'a hook'}: {reason}]"
+    """What the model reads as the output of a call that did not run.
+
+    `by` is a hook's name, or `consent` (a person), `policy`, `limit` (of calls).
+    """
+    if by == "limit":
+        return f"[not run: {reason}]"
+    who = {"consent": "the user", "policy": "policy"}.get(by, "a hook")
+    return f"[denied by {who}: {reason}]"
 
 
 def with_context(text: str, context: Sequence[Any]) -> str:
@@ -52,11 +58,11 @@ def replay(lines: Sequence[Line], folder: Path | None = None) -> list[Message]:
     for line in lines:
         data = line.data
         match line.name:
+            case "turn.start":
+                history.asked = False
             case "turn.question":
                 history.question(with_context(_text(data, "prompt"), _list(data, "context")))
-            case "turn.steer":
-                history.steer(with_context(_text(data, "text"), _list(data, "context")))
-            case "turn.blocked":
+            case "turn.blocked" if not history.asked:
                 history.question(blocked_marker(_text(data, "reason")))
                 history.answer(_text(data, "response"), [])
             case "model.answer":
@@ -87,18 +93,18 @@ class _History:
         self.open: list[tuple[str, str]] = []
         """Id as the record has it, id in the history."""
         self.started: set[str] = set()
-        self._waiting: list[str] = []
+        self.asked = False
+        """The turn has its question; a further one is a line that was typed while it ran."""
 
     def question(self, text: str) -> None:
-        self.close()
-        self.messages.append({"role": "user", "content": text})
-
-    def steer(self, text: str) -> None:
-        """A line typed in mid-turn: it goes after the results of the calls that run."""
-        if self.open:
-            self._waiting.append(text)
+        if not self.asked:
+            self.asked = True
+            self.close()
+        self._finish_calls()
+        if self.messages and self.messages[-1]["role"] == "user":
+            self.messages[-1]["content"] += "\n\n" + text
         else:
-            self._user(text)
+            self.messages.append({"role": "user", "content": text})
 
     def answer(self, text: str, calls: Sequence[Any]) -> None:
         self._finish_calls()
@@ -133,11 +139,10 @@ class _History:
                 del self.open[index]
                 self.messages.append({"role": "tool", "tool_call_id": unique, "content": text})
                 break
-        if not self.open:
-            self._steered()
 
     def end(self, status: str, error: str) -> None:
         self._finish_calls()
+        self.asked = False
         if self.messages and self.messages[-1]["role"] in ("user", "tool"):
             why = f"[the turn was {status}]" if status == "cancelled" else f"[the turn failed: {error}]"
             self.messages.append({"role": "assistant", "content": why if status or error else NO_ANSWER})
@@ -165,27 +170,15 @@ class _History:
             content = UNKNOWN_RESULT if original in self.started else NOT_RUN
             self.messages.append({"role": "tool", "tool_call_id": unique, "content": content})
         self.open.clear()
-        self._steered()
-
-    def _steered(self) -> None:
-        for text in self._waiting:
-            self._user(text)
-        self._waiting.clear()
-
-    def _user(self, text: str) -> None:
-        if self.messages and self.messages[-1]["role"] == "user":
-            self.messages[-1]["content"] += "\n\n" + text
-        else:
-            self.messages.append({"role": "user", "content": text})
 
 
 def _arguments(value: Any) -> str:
-    """A call's arguments as a JSON text; some servers' templates fail on one that is not an object."""
+    """A call's arguments as the model wrote them; some servers' templates fail on what is not an object."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            return value if isinstance(json.loads(value), dict) else "{}"
         except (ValueError, RecursionError):
-            value = None
+            return "{}"
     return json.dumps(value if isinstance(value, dict) else {}, ensure_ascii=False)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import tests
 
 ROOT = Path(tests.__file__).parents[1]
-PATIENCE = 6.0
+PATIENCE = 20.0
 """Seconds until a thing that is waited for counts as not coming."""
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
 

@@ -241,7 +241,7 @@ ANY = st.recursive(
 
 
 @given(data=st.dictionaries(st.text(st.characters(), max_size=8), ANY, max_size=4), name=st.text(st.characters()))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_any_event_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, data: dict, name: str):
     folders = Folders.of({"HOME": str(tmp_path_factory.getbasetemp())})
     made = record(folders, Event("x" + name, data))
