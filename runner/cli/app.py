@@ -40,6 +40,8 @@ def _root(
 
 app.command("run")(run_command.run)
 app.command("log")(log.log)
+app.command("report")(log.report)
+app.add_typer(log.session_app, name="session")
 app.command("doctor")(doctor.doctor)
 
 
@@ -51,6 +53,8 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.Abort:
+        return 130
+    except KeyboardInterrupt:
         return 130
     except ClickException as error:
         error.show(sys.stderr)

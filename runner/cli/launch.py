@@ -11,6 +11,7 @@ session    the guest is up and has been told its agent
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import shutil
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import __version__
-from runner.errors import NotFoundError, UsageError
+from runner.errors import NotFoundError, SbxError, UsageError
 from runner.session.state import Folders, private
 
 if TYPE_CHECKING:
@@ -284,8 +285,6 @@ async def open_session(
     engine: Engine, prepared: Prepared, image: Image, *, redact: Callable[[str], str] | None = None
 ) -> AsyncIterator[Session]:
     """A session that is ready to be asked; everything of it is ended with the block."""
-    import asyncio
-
     from runner.sandbox import sweep
     from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor, Sandbox
     from runner.session.record import Record, unchanged
@@ -299,7 +298,7 @@ async def open_session(
     order = _order(prepared, image, record.id, kept)
     label = f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}"
     janitor = Janitor(engine, label)
-    status = "failed"
+    status, code = "completed", 0
     try:
         server = scripted_model(prepared) if options.demo else None
         with server or nullcontext():
@@ -327,11 +326,17 @@ async def open_session(
                 sweeping = asyncio.create_task(asyncio.to_thread(_sweep, sweep.sweep, engine, locks))
                 try:
                     yield session
-                    status = "completed"
                 finally:
                     await asyncio.gather(sweeping, return_exceptions=True)
+    except SbxError as error:
+        status, code = "failed", error.exit_code
+        raise
+    except BaseException as error:
+        # A signal comes as a cancel; what else there is, is a mistake of ours.
+        status, code = ("interrupted", 130) if isinstance(error, asyncio.CancelledError) else ("failed", 1)
+        raise
     finally:
-        record.write(Event("session.end", {"status": status}))
+        record.write(Event("session.end", {"status": status, "code": code}))
         record.close()
         janitor.done()
 
@@ -431,7 +436,8 @@ def _start(record: Any, prepared: Prepared, order: Any, image: Image, agent: Age
                 "session": record.id,
                 "sandbox": order.name,
                 "kit": str(prepared.what.folder or prepared.what.name),
-                "image": {"tag": image.tag, "id": image.id},
+                "image": image.tag,
+                "image_id": image.id,
                 "agent": {
                     "provider": agent.provider,
                     "model": agent.model,

@@ -197,11 +197,15 @@ def _ask(
 def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
+    from runner.frontends.log import log_lines
     from runner.frontends.repl import Repl
+    from runner.session.record import load
 
     async def work() -> None:
         async with open_session(engine, prepared, image) as session:
-            await Repl(session, prepared.folders).run()
+            record = session.record.folder
+            repl = Repl(session, prepared.folders.history, log=lambda: list(log_lines(load(record), record)))
+            await repl.run()
 
     run_async(work(), interrupts=False)
     return 0

@@ -5,7 +5,9 @@ emptied first, and a stream's sender stops by itself after `WINDOW` bytes that t
 reading side therefore never has to stop reading, and never holds more than `WINDOW` bytes a stream.
 
 A channel is named in a message by the end that opened it, before its first byte. The host opens even channels, the
-guest odd ones. Bytes may arrive before the program has acted on the message; they wait in the stream.
+guest odd ones. Bytes, and a reset, may arrive before the program has acted on the message; they wait in the stream.
+
+The end of a stream and its reset travel behind the stream's own bytes: what was sent before them arrives.
 """
 
 from __future__ import annotations
@@ -61,6 +63,13 @@ class Stream:
         self._ended = False
         self._closed = False
         self._error: StreamReset | None = None
+        self.accepted = False
+        """Somebody holds this stream; before that, only the mux knows it."""
+
+    @property
+    def failed(self) -> bool:
+        """It was reset, by either end."""
+        return self._error is not None
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises StreamReset."""
@@ -120,9 +129,9 @@ class Stream:
             self._forget_if_over()
 
     def reset(self, reason: str = "") -> None:
-        """Ends both directions at once; what is under way is lost."""
+        """Ends both directions. What was written before still goes out; what comes in is dropped."""
         if not self._error and not (self._closed and self._ended):
-            self._mux.post(Reset(self.channel, reason))
+            self._mux.post_reset(Reset(self.channel, reason))
             self.fail(reason or "reset")
             self._mux.forget(self.channel)
 
@@ -191,6 +200,10 @@ class Mux(Generic[Incoming]):
         self._bytes.append(frames.encode(channel, data))
         self._woken()
 
+    def post_reset(self, message: Reset) -> None:
+        self._bytes.append(frames.encode(frames.CONTROL, messages.encode(message)))
+        self._woken()
+
     def open(self) -> Stream:
         """A new byte stream. Its `channel` is to be named in a message before the first byte is written."""
         channel = self._next
@@ -201,7 +214,11 @@ class Mux(Generic[Incoming]):
         """The byte stream that the other end named in a message."""
         if channel <= 0 or channel % 2 == self._parity:
             raise MuxClosed(f"channel {channel} is not the other end's to open")
-        return self._streams.get(channel) or self._add(channel)
+        stream = self._streams.get(channel) or self._add(channel)
+        stream.accepted = True
+        if stream.failed:
+            self.forget(channel)
+        return stream
 
     def forget(self, channel: int) -> None:
         if self._streams.pop(channel, None):
@@ -229,9 +246,7 @@ class Mux(Generic[Incoming]):
                             if stream := self._streams.get(message.channel):
                                 stream.give(message.bytes)
                         elif isinstance(message, Reset):
-                            if stream := self._streams.get(message.channel):
-                                stream.fail(message.reason or "reset by the other end")
-                                self.forget(message.channel)
+                            self._take_reset(message)
                         else:
                             yield message
                     else:
@@ -251,10 +266,22 @@ class Mux(Generic[Incoming]):
         if len(self._streams) >= MAX_STREAMS:
             raise MuxClosed(f"more than {MAX_STREAMS} byte streams at once")
         stream = Stream(cast("Mux[object]", self), channel)
+        stream.accepted = channel % 2 == self._parity
         self._streams[channel] = stream
         if self.closed:
             stream.fail(str(self.closed))
         return stream
+
+    def _take_reset(self, message: Reset) -> None:
+        channel = message.channel
+        stream = self._streams.get(channel)
+        if stream is None:
+            if channel <= 0 or channel % 2 == self._parity or channel in self._over:
+                return
+            stream = self._add(channel)
+        stream.fail(message.reason or "reset by the other end")
+        if stream.accepted:
+            self.forget(channel)
 
     def _deliver(self, channel: int, payload: bytes) -> None:
         stream = self._streams.get(channel)

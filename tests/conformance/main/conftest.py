@@ -100,20 +100,23 @@ def sbx(tmp_path: Path) -> Sbx:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_is_left(engine: Engine) -> Iterator[None]:
-    """After all of these tests, nothing of ours is in the engine but what was there before."""
-    before = ours(engine)
+def nothing_is_left(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """After all of these tests, nothing that they made is in the engine."""
     yield
-    assert ours(engine) - before == set()
+    assert ours(engine, tmp_path_factory.getbasetemp()) == set()
 
 
-def ours(engine: Engine) -> set[str]:
-    """Ids and names of everything that bears our owner's label."""
-    query = "filters=" + '%7B%22label%22%3A%5B%22dev.sbx.owner%22%5D%7D'
+def ours(engine: Engine, under: Path) -> set[str]:
+    """Ids and names of everything of ours in the engine whose workspace lies under a folder."""
+    query = "filters=" + "%7B%22label%22%3A%5B%22dev.sbx.owner%22%5D%7D"
     containers = engine.get(f"/containers/json?all=1&{query}", doing="listing")
     volumes = engine.get(f"/volumes?{query}", doing="listing")["Volumes"] or []
     networks = engine.get(f"/networks?{query}", doing="listing")
-    return {c["Id"] for c in containers} | {v["Name"] for v in volumes} | {n["Id"] for n in networks}
+    return {
+        thing.get("Name") or thing["Id"]
+        for thing in [*containers, *volumes, *networks]
+        if thing["Labels"].get("dev.sbx.workspace", "").startswith(str(under))
+    }
 
 
 @pytest.fixture(scope="session")

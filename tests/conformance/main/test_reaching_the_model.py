@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from runner.scripted.answers import Raw, Reply
+from runner.scripted.answers import Answer, Reply, Say
+from runner.scripted.request import Call, Request
 from runner.scripted.script import DEMO, Script, load_script
 from runner.scripted.server import ScriptedServer
 from tests.conformance.main.conftest import Sbx
@@ -40,7 +41,7 @@ def test_no_server_is_code_1_with_each_url_and_its_reason(sbx: Sbx, kit: Path) -
 
 def test_a_page_is_not_a_model_server(sbx: Sbx, kit: Path) -> None:
     page = Reply(200, "<html><title>Welcome to nginx</title></html>", {"Content-Type": "text/html"})
-    with ScriptedServer(Script(models=page)) as server:
+    with ScriptedServer(Script(lambda request: page, routes={"/v1/models": page})) as server:
         done = sbx("run", kit, sbx.root / "work", "--base-url", server.url, "-p", "hello")
     assert done.code == 1
     assert "not a model server" in done.stderr
@@ -85,22 +86,16 @@ def test_the_container_has_only_a_loopback_and_no_port_for_the_model(sbx: Sbx, k
 
 
 def test_a_server_that_is_cut_off_in_mid_stream_is_an_error_and_what_came_is_kept(sbx: Sbx, kit: Path) -> None:
-    from runner.scripted.answers import Chunks, Cut
-
-    with ScriptedServer(lambda request: Chunks(("so far ", "so good", Cut()))) as server:
+    with ScriptedServer(lambda request: Say("so far so good", cut=True)) as server:
         done = sbx("run", kit, sbx.root / "work", "--base-url", server.url, "-p", "talk")
     assert done.code == 1
     assert "so far so good" in sbx.events("turn.end")[0]["answer"]
 
 
-def _calls(command: str):  # type: ignore[no-untyped-def]
+def _calls(command: str) -> Callable[[Request], Answer]:
     """A model that runs one command and then says that it did."""
-    from runner.scripted.answers import Say
-    from runner.scripted.request import Call, Request
 
-    def answer(request: Request) -> Say | Raw:
-        if request.outputs:
-            return Say("done")
-        return Say("", calls=(Call("bash", {"command": command}),))
+    def answer(request: Request) -> Answer:
+        return Say("done") if request.outputs else Say(calls=[Call("bash", {"command": command})])
 
     return answer

@@ -113,6 +113,22 @@ async def test_a_reset_reaches_the_other_end_with_its_reason() -> None:
                 await theirs.read()
 
 
+async def test_a_reset_that_comes_before_the_stream_is_accepted_is_not_lost() -> None:
+    async with wire() as (host, guest):
+        stream = host.mux.open()
+        await stream.write(b"the last words")
+        stream.reset("cut")
+        host.mux.post(Turn(1, "sent after, arrives before"))
+        await guest.receive(1)
+        host.mux.post(Turn(2, "by now the reset is there"))
+        await host.mux.flush()
+        async with asyncio.timeout(10):
+            theirs = guest.mux.accept(stream.channel)
+            assert await theirs.read() == b"the last words"
+            with pytest.raises(StreamReset, match="cut"):
+                await theirs.read()
+
+
 async def test_more_bytes_than_the_credit_are_a_broken_peer() -> None:
     async with wire() as (host, guest):
         flood = frames.encode(1, b"x" * frames.MAX_CHUNK) * (frames.WINDOW // frames.MAX_CHUNK + 1)
