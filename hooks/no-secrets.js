@@ -37,7 +37,7 @@ const AFTER = new RegExp(
 const WITH = new RegExp(`(?<![\\p{L}])(?:with|the|use|using|set|mit)\\s(?:the\\s|my\\s)?${WORD}\\s(?:to\\s)?([^\\s]{6,200})`, "giu");
 const BEFORE = new RegExp(`([^\\s]{6,200})\\s(?:is|as)\\s(?:my|our|the|a)\\s(?:[\\p{L}-]{1,20}\\s)?${WORD}(?!\\s?[\\p{L}])`, "giu");
 const IN_URL = /(?<![A-Za-z0-9])[a-z][a-z0-9+.-]{1,20}:\/\/[^\s:/@"']{0,100}:([^\s/@"']{1,200})@/gi;
-const BY_CURL = /(?<![\w-])(?:curl|wget|http)\s[^\n]{0,200}?\s(?:-u|--user)[\s=]{0,2}["']?[^\s:"']{1,64}:([^\s"']{1,100})/gi;
+const BY_CURL = /(?<![\w-])(?:curl|wget|http)(?=\s)[^\n]{0,200}?\s(?:-u|--user)[\s=]{0,2}["']?[^\s:"']{1,64}:([^\s"']{1,100})/gi;
 const PIN = /(?<![\p{L}])(?:my|our|his|her)\s(?:[\p{L}]{1,12}\s)?pin(?:\s(?:code|number))?\s{0,3}(?::|=|is)\s{0,3}\d{4,8}(?!\d)/giu;
 const API_KEY = /(?:api|secret|access|auth|private|client)[\s_-]?(?:key|token|secret)["'`]?\s{0,5}(?::=|[:=]|\sis\s)\s{0,5}["'`]?([A-Za-z0-9_+/.=-]{16,300})/gi;
 

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 
 from runner.errors import ImageError
 
-DIRECT = ("httpx", "tenacity")
-"""What the guest imports beside the standard library."""
+DIRECT = ("httpx", "tenacity", "bashlex")
+"""What the guest and the ready-made hooks (`bashlex`: policy.py) import beside the standard library."""
 PACKAGES = ("wire", "guest")
 """Of `runner`, what goes along."""
 

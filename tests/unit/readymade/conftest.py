@@ -92,6 +92,22 @@ def run(installed: Path, workspace: Path, tmp_path: Path) -> Run:
     return run
 
 
+Ask = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def ask(run: Run) -> Ask:
+    """Answers of one process to many events, as `persistent: true` runs a hook: `ask("audit.js", events, args=[…])`."""
+
+    def ask(hook: str, events: Sequence[dict[str, Any]], *, args: Sequence[str] = ()) -> list[dict[str, Any]]:
+        outcome = run(hook, b"".join(json.dumps(event).encode() + b"\n" for event in events), args=args)
+        answers = [json.loads(line) for line in outcome.stdout.splitlines()]
+        assert len(answers) == len(events)
+        return answers
+
+    return ask
+
+
 def program(hook: str) -> list[str]:
     """What runs a hook. Python sees no site-packages, as in an image: what a hook needs must lie beside it."""
     if hook.endswith(".py"):
