@@ -199,12 +199,11 @@ def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
     from runner.cli.running import run_async
     from runner.frontends.repl import Repl
 
-    async def work() -> None:
+    async def work() -> int:
         async with open_session(engine, prepared, image) as session:
-            await Repl(session, prepared.folders).run()
+            return await Repl(session, prepared.folders.history).run()
 
-    run_async(work(), interrupts=False)
-    return 0
+    return run_async(work(), interrupts=False)
 
 
 def _dry_run(prepared: Prepared) -> int:
