@@ -124,6 +124,12 @@ def stats_rows(lines: Sequence[Line]) -> list[tuple[str, str]]:
     ]
 
 
+def image_name(start: dict[str, Any]) -> str:
+    """The image's tag in a `session.start`, which holds it alone or with its id."""
+    image = start.get("image")
+    return str(image.get("tag") or image.get("id") or "") if isinstance(image, dict) else str(image or "")
+
+
 def _more(line: Line, fold: int) -> list[Styled]:
     """What a log shows and a running session does not, since a person typed or saw it otherwise."""
     data = line.data
@@ -134,7 +140,7 @@ def _more(line: Line, fold: int) -> list[Styled]:
             facts = {
                 "sbx": data.get("version"),
                 "sandbox": data.get("sandbox"),
-                "image": data.get("image"),
+                "image": image_name(data),
                 "model": f"{agent.get('provider', '?')} {agent.get('model', '?')}",
                 "network": data.get("network"),
                 "workspace": data.get("workspace"),
@@ -168,8 +174,8 @@ def _after(line: Line) -> list[Styled]:
             parts.append(f"{safe_line(str(total), 20)} tokens")
         return [Styled(f"— turn {safe_line(str(data.get('status')), 20)}: {', '.join(parts)}", "dim")]
     if line.name == "session.end":
-        code = safe_line(str(data.get("code", "?")), 20)
-        return [Styled(f"session {safe_line(str(data.get('status')), 40)}, code {code}", "bold")]
+        code = f", code {safe_line(str(data['code']), 20)}" if "code" in data else ""
+        return [Styled(f"session {safe_line(str(data.get('status')), 40)}{code}", "bold")]
     return []
 
 
