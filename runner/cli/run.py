@@ -197,11 +197,15 @@ def _ask(
 def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
+    from runner.frontends.log import log_lines
     from runner.frontends.repl import Repl
+    from runner.session.record import load
 
     async def work() -> int:
         async with open_session(engine, prepared, image) as session:
-            return await Repl(session, prepared.folders.history).run()
+            folder = session.record.folder
+            log = lambda: list(log_lines(load(folder), folder))  # noqa: E731
+            return await Repl(session, prepared.folders.history, log=log).run()
 
     return run_async(work(), interrupts=False)
 
