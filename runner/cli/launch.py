@@ -293,7 +293,11 @@ async def open_session(
 
     options, what = prepared.options, prepared.what
     locks = private(prepared.folders.state / "sandboxes")
-    record = Record.create(prepared.folders, redact=redact or unchanged)
+    # A resumed session goes on in its own record: a new one would lack what was said before, at the next resume.
+    if prepared.resumed:
+        record, _ = Record.reopen(prepared.resumed, redact=redact or unchanged)
+    else:
+        record = Record.create(prepared.folders, redact=redact or unchanged)
     kept = await asyncio.to_thread(_kept, engine, prepared, image) if options.keep and not options.new else None
     order = _order(prepared, image, record.id, kept)
     label = f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}"

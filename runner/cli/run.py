@@ -201,14 +201,13 @@ def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
     from runner.frontends.repl import Repl
     from runner.session.record import load
 
-    async def work() -> None:
+    async def work() -> int:
         async with open_session(engine, prepared, image) as session:
             record = session.record.folder
             repl = Repl(session, prepared.folders.history, log=lambda: list(log_lines(load(record), record)))
-            await repl.run()
+            return await repl.run()
 
-    run_async(work(), interrupts=False)
-    return 0
+    return run_async(work(), interrupts=False)
 
 
 def _dry_run(prepared: Prepared) -> int:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.frontends.render import Renderer
-from runner.frontends.safe import head, safe_line
-from runner.frontends.terminal import Styled
-from runner.session.record import Line, whole
+from runner.frontends.safe import head, safe, safe_line
+from runner.frontends.terminal import Output, Styled
+from runner.session.record import FILE, Line, iterate, load, whole
 from runner.wire.messages import Event
 
 FOLDED = 20
 """Lines of a text that are shown unless all are asked for."""
 ALL = 1_000_000_000
 LINE_WIDTH = 4000
+
+
+def show(folder: Path, *, raw: bool = False, hooks: bool = False, stats: bool = False, full: bool = False) -> None:
+    """Print a session's record on stdout.
+
+    Args:
+        raw: the lines as they are in the file, a torn last one left out.
+        hooks: the hooks that ran, as a table.
+        stats: a summary.
+        full: nothing folded.
+
+    Raises UsageError for a damaged record, OSError where it cannot be read.
+    """
+    out = Output(sys.stdout)
+    if raw:
+        for each in iterate(folder / FILE):
+            # ASCII by `Record`; a file that somebody changed is not obeyed either.
+            out.write(safe(each.decode("utf-8", "replace")))
+        return
+    lines = load(folder)
+    if hooks or stats:
+        out.lines([*(hook_table(lines) if hooks else ()), *(stats_lines(lines) if stats else ())])
+        return
+    for line in log_lines(lines, folder, full=full):
+        out.lines([line])
 
 
 def log_lines(lines: Sequence[Line], folder: Path | None = None, *, full: bool = False) -> Iterator[Styled]:
@@ -98,6 +124,12 @@ def stats_rows(lines: Sequence[Line]) -> list[tuple[str, str]]:
     ]
 
 
+def image_name(start: dict[str, Any]) -> str:
+    """The image's tag in a `session.start`, which holds it alone or with its id."""
+    image = start.get("image")
+    return str(image.get("tag") or image.get("id") or "") if isinstance(image, dict) else str(image or "")
+
+
 def _more(line: Line, fold: int) -> list[Styled]:
     """What a log shows and a running session does not, since a person typed or saw it otherwise."""
     data = line.data
@@ -108,7 +140,7 @@ def _more(line: Line, fold: int) -> list[Styled]:
             facts = {
                 "sbx": data.get("version"),
                 "sandbox": data.get("sandbox"),
-                "image": data.get("image"),
+                "image": image_name(data),
                 "model": f"{agent.get('provider', '?')} {agent.get('model', '?')}",
                 "network": data.get("network"),
                 "workspace": data.get("workspace"),
@@ -142,8 +174,8 @@ def _after(line: Line) -> list[Styled]:
             parts.append(f"{safe_line(str(total), 20)} tokens")
         return [Styled(f"— turn {safe_line(str(data.get('status')), 20)}: {', '.join(parts)}", "dim")]
     if line.name == "session.end":
-        code = safe_line(str(data.get("code", "?")), 20)
-        return [Styled(f"session {safe_line(str(data.get('status')), 40)}, code {code}", "bold")]
+        code = f", code {safe_line(str(data['code']), 20)}" if "code" in data else ""
+        return [Styled(f"session {safe_line(str(data.get('status')), 40)}{code}", "bold")]
     return []
 
 

@@ -130,6 +130,9 @@ class Repl:
         self._stale = False
         self._failure: BaseException | None = None
         self._draft = ""
+        self._steered: list[str] = []
+        """Lines for the turn that runs, of which no event has said that it took them."""
+        self._asked = False
         self._partial = ""
         self._streamed = ""
         self._status = ""
@@ -191,15 +194,16 @@ class Repl:
             return
         if not line.strip():
             return
+        self._break_line()
         self._out.lines([Styled("› " + "\n  ".join(safe(line).split("\n")), "bold")])
         name, _, rest = line.strip().partition(" ")
         if re.fullmatch(r"/[a-z-]+", name):
             await self._command(name[1:], rest.strip())
         elif self._turn is not None:
+            self._steered.append(line)
             await self._session.steer(line)
         else:
-            self._begin("thinking")
-            self._turn = asyncio.create_task(self._run_turn(line))
+            self._start(line)
 
     async def _command(self, name: str, rest: str) -> None:
         if name in ("quit", "exit"):
@@ -262,6 +266,11 @@ class Repl:
 
     # ---- a turn -----------------------------------------------------------------------------------------------------
 
+    def _start(self, prompt: str) -> None:
+        self._begin("thinking")
+        self._asked = self._completed = False
+        self._turn = asyncio.create_task(self._run_turn(prompt))
+
     async def _run_turn(self, prompt: str) -> None:
         self._partial = self._streamed = ""
         spinner = asyncio.create_task(self._spin())
@@ -277,13 +286,26 @@ class Repl:
             spinner.cancel()
             self._turn = None
             self._status = ""
+            if not self._done:
+                self._late_lines()
             self._wake()
+
+    def _late_lines(self) -> None:
+        """Lines that came too late for their turn, such as while its last hooks ran, are the next question."""
+        late, self._steered = self._steered, []
+        if late and self._completed:
+            self._start("\n".join(late))
+        else:
+            self._out.lines(Styled(f"not taken: {safe_line(line)}", "yellow") for line in late)
 
     def _event(self, event: Event) -> None:
         data = event.data
         match event.name:
             case "turn.question":
                 self._history.passed(str(data.get("prompt", "")))
+                self._taken()
+            case "turn.blocked":
+                self._taken()
             case "model.request":
                 self._begin("waiting for the model")
                 self._streamed = ""
@@ -300,6 +322,7 @@ class Repl:
             case "tool.start":
                 self._begin(f"running {safe_line(str(data.get('name', '')), 40)}")
             case "turn.end":
+                self._completed = data.get("status") in ("completed", "stopped")
                 self._break_line()
                 answer = str(data.get("answer") or "")
                 if answer.strip() and answer.strip() != self._streamed.strip():
@@ -308,6 +331,11 @@ class Repl:
         if lines:
             self._break_line()
             self._out.lines(lines)
+
+    def _taken(self) -> None:
+        if self._asked and self._steered:
+            self._steered.pop(0)
+        self._asked = True
 
     def _stream(self, text: str) -> None:
         if not self._streamed:

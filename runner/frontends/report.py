@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from runner.frontends.log import hook_rows, stats_rows
+from runner.frontends.log import hook_rows, image_name, stats_rows
 from runner.frontends.render import Renderer, call_lines
 from runner.frontends.safe import safe, safe_line
 from runner.session.record import Line, whole
@@ -63,7 +63,7 @@ def _head(lines: Sequence[Line], name: str) -> str:
         ("session", name),
         ("started", lines[0].time if lines else ""),
         ("sandbox", start.get("sandbox")),
-        ("image", start.get("image")),
+        ("image", image_name(start)),
         ("model", f"{agent.get('provider', '?')} {agent.get('model', '?')}"),
         ("network", start.get("network")),
         ("workspace", start.get("workspace")),

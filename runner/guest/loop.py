@@ -149,6 +149,8 @@ class Loop:
         """One question until its answer. Cancelling the task ends the turn as `cancelled`, in good order."""
         turn = _Turn(turn_id)
         started = time.monotonic()
+        # What came too late for the turn before: the host asks it as a question, since no event said it was taken.
+        self._steering.clear()
         self._emit("turn.start", {"turn": turn_id})
         try:
             await self._answer(turn, prompt)
@@ -162,7 +164,6 @@ class Loop:
                 turn.answer = failure.partial.text
                 self.history.assistant(Answer(turn.answer))
         self.history.settle()
-        self._steering.clear()
         try:
             async with asyncio.timeout(POST_HOOKS_WITHIN if turn.status == "cancelled" else None):
                 post = await self.hooks.post_generation(turn.question, turn.answer, turn.error, turn.usage)

@@ -34,16 +34,21 @@ def script(prompt: str) -> list[Step]:
         return [masked, Event("turn.end", {"status": "completed", "answer": "masked"})]
     if prompt == "hang":
         return [question, Event("model.request", {"round": 1}), Event("model.delta", {"text": "half an ans"}), hang]
+    if prompt == "late":
+        answer = Event("model.delta", {"text": "the answer\n"})
+        return [question, answer, until_steered, Event("turn.end", {"status": "completed", "answer": "the answer"})]
     if prompt == "steer":
         return [
             question,
             Event("model.request", {"round": 1}),
             until_steered,
+            Event("turn.question", {"turn": 1, "prompt": "(the line)", "context": []}),
             Event("turn.end", {"status": "completed", "answer": "steered"}),
         ]
     if prompt == "consent":
         ask = Ask(1, "consent", {"name": "bash", "input": {"command": "rm -r \u202e x\x1b[2J"}})
-        return [question, until_steered, ask, Event("turn.end", {"status": "completed", "answer": "asked"})]
+        taken = Event("turn.question", {"turn": 1, "prompt": "(the line)", "context": []})
+        return [question, until_steered, taken, ask, Event("turn.end", {"status": "completed", "answer": "asked"})]
     if prompt == "die":
         return [question, die]
     if prompt == "fail":

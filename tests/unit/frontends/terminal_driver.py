@@ -56,7 +56,7 @@ class TerminalProgram:
             piece = match.group()
             move = MOVE.fullmatch(piece)
             count = int(move.group(1) or 1) if move else 0
-            match move.group(2) if move else piece:
+            match move.group(2) if move else "text" if piece in "ABCDGJK" else piece:
                 case "A":
                     row = max(0, row - count)
                 case "B":
@@ -75,10 +75,10 @@ class TerminalProgram:
                     del lines[row + 1 :], lines[row][column:]
                 case "K":
                     del lines[row][column:]
-                case text if not text.startswith("\x1b"):
+                case kind if not kind.startswith("\x1b"):
                     line = lines[row]
                     line.extend(" " * (column + 1 - len(line)))
-                    line[column] = text
+                    line[column] = piece
                     column += 1
             lines.extend([] for _ in range(row + 1 - len(lines)))
         return "\n".join("".join(line).rstrip() for line in lines)

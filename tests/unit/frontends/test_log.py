@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.frontends.log import hook_table, log_lines, stats_lines
+from runner.frontends.log import hook_table, log_lines, show, stats_lines
 from runner.session.record import LARGE, Line, Record, load
 from runner.session.state import Folders
 from runner.wire.messages import Event
@@ -74,6 +76,18 @@ def test_long_outputs_are_folded_unless_all_is_asked_for(tmp_path: Path):
     assert len(folded) == 1 + 20 + 1
     assert "more lines" in folded[-1]
     assert len(full) == 1 + LARGE // 8
+
+
+def test_the_raw_log_is_the_records_lines_without_a_torn_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    record = Record.create(Folders.of({"HOME": str(tmp_path)}))
+    record.write(Event("session.start", {"text": "\x1b[2J é"}))
+    record.close()
+    whole = record.path.read_text()
+    with record.path.open("a") as file:
+        file.write('{"t":"2026')
+    show(record.folder, raw=True)
+    assert capsys.readouterr().out == whole
+    assert json.loads(whole)["data"] == {"text": "\x1b[2J é"}
 
 
 def test_hooks_as_a_table():

@@ -180,6 +180,31 @@ def test_a_line_typed_in_mid_turn_steers(repl: TerminalProgram, state: Path):
     assert told(state)["prompts"] == ["steer"]
 
 
+def test_a_line_that_came_too_late_for_its_turn_is_the_next_question(repl: TerminalProgram, state: Path):
+    repl.sees("›")
+    repl.type("late" + ENTER)
+    repl.sees("the answer")
+    repl.type("and this" + ENTER)
+    repl.sees("and more")
+    repl.type(CTRL_D)
+    assert repl.ends() == 0
+    assert told(state)["prompts"] == ["late", "and this"]
+
+
+def test_a_line_for_a_turn_that_was_cancelled_is_not_asked(repl: TerminalProgram, state: Path):
+    repl.sees("›")
+    repl.type("hang" + ENTER)
+    repl.sees("half an ans")
+    repl.type("more" + ENTER)
+    repl.sees("› more")
+    repl.type(CTRL_C)
+    repl.sees("turn cancelled")
+    repl.sees("not taken: more")
+    repl.type(CTRL_D)
+    assert repl.ends() == 0
+    assert told(state)["prompts"] == ["hang"]
+
+
 def test_consent_shows_the_input_and_takes_only_its_own_answers(repl: TerminalProgram, state: Path):
     repl.sees("›")
     repl.type("consent" + ENTER)

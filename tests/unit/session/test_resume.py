@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.session.record import Line
+from runner.session.record import Line, Record, load
 from runner.session.resume import NO_ANSWER, NOT_RUN, UNKNOWN_RESULT, replay
+from runner.session.state import Folders
+from runner.wire.messages import Event
 
 
 def lines(*events: tuple[str, dict[str, Any]]) -> list[Line]:
@@ -191,3 +194,21 @@ def test_compaction_never_parts_a_call_from_its_result(keep: int):
     roles = [each["role"] for each in history]
     assert history[0] == {"role": "user", "content": "so far"}
     assert "tool" not in roles or roles[roles.index("tool") - 1] == "assistant"
+
+
+def test_a_session_resumed_twice_still_knows_its_beginning(tmp_path: Path):
+    record = Record.create(Folders.of({"HOME": str(tmp_path)}))
+    for number in range(3):
+        if number:
+            record, before = Record.reopen(record.folder)
+            assert len(replay(before)) == 2 * number
+        for name, data in (
+            ("session.start", {}),
+            ("turn.start", {}),
+            question(str(number)),
+            answer("a"),
+            end(),
+        ):
+            record.write(Event(name, data))
+        record.close()
+    assert [each["content"] for each in replay(load(record.folder))] == ["0", "a", "1", "a", "2", "a"]
