@@ -224,6 +224,15 @@ class _Parser:
     def sequence(self, depth: int) -> _Tree:
         parts: list[_Tree] = []
         while self.peek() not in ("", "|", ")"):
+            if self.skip("\\Q"):
+                quoted, _, _ = self.rest().partition("\\E")
+                self.position += len(quoted)
+                self.skip("\\E")
+                # a repetition after it repeats its last character
+                parts += [("test", self.literal(c)) for c in quoted[:-1]]
+                if quoted:
+                    parts.append(self.repeated(("test", self.literal(quoted[-1]))))
+                continue
             atom = self.atom(depth)
             if atom is not None:
                 parts.append(self.repeated(atom))
@@ -342,11 +351,6 @@ class _Parser:
                 return ("at", "edge")
             case "B":
                 return ("at", "no-edge")
-            case "Q":
-                quoted, _, _ = self.rest().partition("\\E")
-                self.position += len(quoted)
-                self.skip("\\E")
-                return ("all", [("test", self.literal(c)) for c in quoted])
         test = self.class_escape(character)
         return ("test", test or self.literal(self.escaped_character(character)))
 
