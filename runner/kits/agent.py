@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from runner.errors import ConfigError
 from runner.kits import hooks
-from runner.kits.checking import Problem, check, duration, nearest, one_of, read_mapping
+from runner.kits.checking import Problem, check, duration, lines_of, nearest, one_of, read
 from runner.wire.agent import Agent, Hook
 
 FILE_NAME = "agent.yaml"
@@ -315,8 +315,9 @@ def load(path: Path, environ: Mapping[str, str] = _NOTHING) -> AgentFile:
     Raises:
         ConfigError: with the file and the place.
     """
-    document = {key: value for key, value in read_mapping(path).items() if value is not None}
-    return _agent(document, path, environ)
+    document = read(path)
+    with lines_of(document):
+        return _agent({key: value for key, value in document.data.items() if value is not None}, path, environ)
 
 
 def default_agent(environ: Mapping[str, str] = _NOTHING) -> AgentFile:

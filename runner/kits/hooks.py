@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from runner.errors import ConfigError, UsageError
-from runner.kits.checking import Problem, check, duration, nearest, one_of, read_mapping
+from runner.kits.checking import Problem, check, duration, lines_of, nearest, one_of, read
 from runner.wire.agent import EVENTS, GUARD_EVENTS, MORE_EVENTS, TOOL_EVENTS, Hook
 
 ALL_EVENTS = EVENTS + MORE_EVENTS
@@ -242,18 +242,19 @@ def load_hooks(path: Path, *, kit: str, config_dir: str = "") -> tuple[Hook, ...
     Raises:
         ConfigError: the file is missing, unreadable or wrong, or asks for `where: host`, which no kit may.
     """
-    document = read_mapping(path)
-    if "hooks" in document:
-        if unknown := [key for key in document if key != "hooks"]:
-            raise ConfigError("unknown key; allowed beside `hooks`: none", place=f"{path}: {unknown[0]}")
-        document = document["hooks"]
-    specs = check_hooks(document, where=str(path))
-    for event, entries in specs.items():
-        for index, spec in enumerate(entries):
-            if spec.where == "host":
-                raise ConfigError(
-                    "`where`: a kit cannot run hooks on the host", place=f"{path}: hooks.{event}[{index}]"
-                )
+    document = read(path)
+    with lines_of(document):
+        events: object = document.data
+        if "hooks" in document.data:
+            if unknown := [key for key in document.data if key != "hooks"]:
+                raise ConfigError("unknown key; allowed beside `hooks`: none", place=f"{path}: {unknown[0]}")
+            events = document.data["hooks"]
+        specs = check_hooks(events, where=str(path))
+        for event, entries in specs.items():
+            for index, spec in enumerate(entries):
+                if spec.where == "host":
+                    place = f"{path}: hooks.{event}[{index}]"
+                    raise ConfigError("`where`: a kit cannot run hooks on the host", place=place)
     return to_wire(specs, source=f"kit {kit}", config_dir=config_dir)
 
 
