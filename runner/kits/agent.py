@@ -69,7 +69,6 @@ NOT_BUILT = (
     "askUserTool",
     "skillsDir",
     "agentsMd",
-    "context",
     "contextWindow",
     "trace",
     "structuredOutput",
@@ -79,7 +78,6 @@ NOT_BUILT = (
     "tui",
     "acp",
     "sessions",
-    "parallelTools",
     "consent",
 )
 """Keys that are read, checked and told to the guest, and that nothing acts on yet."""
@@ -104,6 +102,9 @@ _SAMPLING: dict[str, tuple[type, float, float]] = {
 }
 """Keys whose type and range are known. Others go to the server as they are, since every server has its own, unless
 they are so near to one of these that they are a slip."""
+
+_A_SLIP = 0.85
+"""`temprature` is this near to `temperature`; `top_a` and `stop`, which some servers know, are not to `top_p`."""
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -134,7 +135,7 @@ def _sampling(value: dict[str, Any]) -> dict[str, Any]:
         if key in _RESERVED:
             raise Problem(f"`{key}` is set by the agent loop itself")
         if key not in _SAMPLING:
-            if near := nearest(key, _SAMPLING):
+            if near := nearest(key, _SAMPLING, likeness=_A_SLIP):
                 raise Problem(f"unknown key {key!r}{near}")
             if not hooks.finite(item):
                 raise Problem(f"`{key}`: {item!r} cannot be said in JSON")

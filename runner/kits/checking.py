@@ -40,11 +40,11 @@ class Problem(ValueError):
     """What is wrong with one value, said without its place."""
 
 
-def nearest(key: object, allowed: Collection[str]) -> str:
-    """`; did you mean KEY?` for a near key, else nothing."""
+def nearest(key: object, allowed: Collection[str], *, likeness: float = 0.6) -> str:
+    """`; did you mean KEY?` for a near key, else nothing. `likeness` is from 0, anything, to 1, the same."""
     folded = {name.lower(): name for name in allowed}
     text = str(key)
-    near = difflib.get_close_matches(text.lower(), folded, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(text.lower(), folded, n=1, cutoff=likeness)
     return f"; did you mean {folded[near[0]]}?" if near else ""
 
 
@@ -132,6 +132,8 @@ def read(path: Path) -> Document:
         ConfigError: it is missing, unreadable, too large, binary, not UTF-8, empty, not YAML, not a mapping, or says
             one key twice.
     """
+    if path.is_dir():
+        raise ConfigError("is a folder, not a file", place=str(path))
     return load_mapping(path)
 
 

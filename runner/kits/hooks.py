@@ -26,6 +26,9 @@ ALL_EVENTS = EVENTS + MORE_EVENTS
 ON_ERROR = ("fail", "warn", "ignore")
 USERS = ("hook", "owner")
 DIALECTS = ("claude",)
+_WITHOUT_DIALECT = ("postGeneration", "preModelRequest", "textDelta", "message")
+"""Events that Claude Code does not have. A hook of its own could not tell what it is asked."""
+
 PLACES = ("sandbox", "host")
 
 MAX_TIMEOUT = 24 * 3600.0
@@ -141,6 +144,11 @@ def check_hooks(value: object, *, where: str) -> dict[str, list[HookSpec]]:
                 raise ConfigError(
                     f"`matcher` is for tool events only; allowed under: {', '.join(TOOL_EVENTS)}",
                     place=f"{place}[{index}]",
+                )
+            if spec.dialect and event in _WITHOUT_DIALECT:
+                allowed = ", ".join(e for e in ALL_EVENTS if e not in _WITHOUT_DIALECT)
+                raise ConfigError(
+                    f"the dialect {spec.dialect} has no such event; allowed under: {allowed}", place=f"{place}[{index}]"
                 )
             if spec.where == "host" and spec.persistent:
                 raise ConfigError("`where: host` and `persistent` do not go together", place=f"{place}[{index}]")
