@@ -69,7 +69,7 @@ NOT_BUILT = (
     "askUserTool",
     "skillsDir",
     "agentsMd",
-    "contextWindow",
+    "context",
     "trace",
     "structuredOutput",
     "mcp",
@@ -338,10 +338,11 @@ def _agent(document: dict[str, Any], path: Path | None, environ: Mapping[str, st
     where = str(path or FILE_NAME)
     spec = check(AgentSpec, document, where=where)
     specs = hooks.check_hooks(document.get("hooks"), where=where)
-    hooks.to_wire(specs, source=where)  # names clash here, not when the session starts
+    chain = hooks.to_wire(specs, source=where)  # names clash here, not when the session starts
     warnings = [
         f"{where}: `{key}` is not built yet: it is read and has no effect" for key in NOT_BUILT if document.get(key)
     ]
+    warnings += hooks.warnings(chain, where=where)
     yolo = spec.yolo
     if spec.permissions:
         warnings.append(f"{where}: `permissions: ask` is deprecated: write `yolo: false`")

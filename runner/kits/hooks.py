@@ -150,6 +150,10 @@ def check_hooks(value: object, *, where: str) -> dict[str, list[HookSpec]]:
                 raise ConfigError(
                     f"the dialect {spec.dialect} has no such event; allowed under: {allowed}", place=f"{place}[{index}]"
                 )
+            if spec.where == "host" and event in GUARD_EVENTS:
+                raise ConfigError(
+                    "a guard cannot run on the host yet, so it would never run", place=f"{place}[{index}]"
+                )
             if spec.where == "host" and spec.persistent:
                 raise ConfigError("`where: host` and `persistent` do not go together", place=f"{place}[{index}]")
             specs.setdefault(event, []).append(spec)
@@ -285,6 +289,17 @@ def parse_hook_options(options: Iterable[str]) -> tuple[Hook, ...]:
             raise UsageError(f"--hook {event}: {error.message}") from None
         hooks += to_wire({event: [spec]}, source="command line")
     return chain(hooks)
+
+
+def warnings(hooks: Iterable[Hook], *, where: str) -> list[str]:
+    """What the user should know of hooks that are accepted: one line each."""
+    found = []
+    for hook in hooks:
+        if hook.where == "host":
+            found.append(f"{where}: the hook {hook.name} does not run: `where: host` is not built yet")
+        elif hook.event == "textDelta" and not hook.persistent:
+            found.append(f"{where}: the hook {hook.name} starts a process for every delta; write `persistent: true`")
+    return found
 
 
 def counts(hooks: Iterable[Hook]) -> str:

@@ -81,7 +81,7 @@ class TestRefused:
             ("{command: x, persistent: 1}", "`persistent`: must be true or false"),
             ("{command: x, where: cloud}", "`where`: 'cloud' is not allowed; allowed: sandbox, host"),
             ("{command: x, name: 'a b'}", "`name`: 'a b' is not a name"),
-            ("{command: x, where: host, persistent: true}", "do not go together"),
+            ("{command: x, where: host}", "a guard cannot run on the host yet"),
             ("x", "must be a mapping"),
         ],
     )
@@ -202,6 +202,13 @@ class TestSources:
 
     def test_an_options_command_may_hold_equal_signs(self):
         assert parse_hook_options(["stop=A=1 ./x"])[0].command == "A=1 ./x"
+
+
+def test_what_is_taken_and_does_less_than_it_says_is_told(tmp_path):
+    (tmp_path / "agent.yaml").write_text("hooks: {stop: [{command: ./a, where: host}], textDelta: [{command: ./b}]}")
+    warnings = load(tmp_path / "agent.yaml").warnings
+    assert any("the hook a does not run" in warning for warning in warnings)
+    assert any("the hook b starts a process for every delta" in warning for warning in warnings)
 
 
 def test_the_banner_counts_and_marks_guards_that_are_not_fail(hooks):
