@@ -172,7 +172,6 @@ class TestKeys:
     @pytest.mark.parametrize("key", NOT_BUILT)
     def test_what_is_not_built_yet_is_taken_with_one_warning_that_names_it(self, read, key):
         value = {
-            "context": "notes.md",
             "structuredOutput": "{type: object}",
             "consent": "{allow: [x]}",
             "skillsDir": "skills",
