@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from runner.errors import ConfigError
 from runner.kits import hooks
-from runner.kits.checking import Problem, check, duration, nearest, one_of, read_mapping
+from runner.kits.checking import Problem, check, duration, lines_of, nearest, one_of, read
 from runner.wire.agent import Agent, Hook
 
 FILE_NAME = "agent.yaml"
@@ -70,7 +70,6 @@ NOT_BUILT = (
     "skillsDir",
     "agentsMd",
     "context",
-    "contextWindow",
     "trace",
     "structuredOutput",
     "mcp",
@@ -79,7 +78,6 @@ NOT_BUILT = (
     "tui",
     "acp",
     "sessions",
-    "parallelTools",
     "consent",
 )
 """Keys that are read, checked and told to the guest, and that nothing acts on yet."""
@@ -104,6 +102,9 @@ _SAMPLING: dict[str, tuple[type, float, float]] = {
 }
 """Keys whose type and range are known. Others go to the server as they are, since every server has its own, unless
 they are so near to one of these that they are a slip."""
+
+_A_SLIP = 0.85
+"""`temprature` is this near to `temperature`; `top_a` and `stop`, which some servers know, are not to `top_p`."""
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -134,7 +135,7 @@ def _sampling(value: dict[str, Any]) -> dict[str, Any]:
         if key in _RESERVED:
             raise Problem(f"`{key}` is set by the agent loop itself")
         if key not in _SAMPLING:
-            if near := nearest(key, _SAMPLING):
+            if near := nearest(key, _SAMPLING, likeness=_A_SLIP):
                 raise Problem(f"unknown key {key!r}{near}")
             if not hooks.finite(item):
                 raise Problem(f"`{key}`: {item!r} cannot be said in JSON")
@@ -315,8 +316,9 @@ def load(path: Path, environ: Mapping[str, str] = _NOTHING) -> AgentFile:
     Raises:
         ConfigError: with the file and the place.
     """
-    document = {key: value for key, value in read_mapping(path).items() if value is not None}
-    return _agent(document, path, environ)
+    document = read(path)
+    with lines_of(document):
+        return _agent({key: value for key, value in document.data.items() if value is not None}, path, environ)
 
 
 def default_agent(environ: Mapping[str, str] = _NOTHING) -> AgentFile:
@@ -336,10 +338,11 @@ def _agent(document: dict[str, Any], path: Path | None, environ: Mapping[str, st
     where = str(path or FILE_NAME)
     spec = check(AgentSpec, document, where=where)
     specs = hooks.check_hooks(document.get("hooks"), where=where)
-    hooks.to_wire(specs, source=where)  # names clash here, not when the session starts
+    chain = hooks.to_wire(specs, source=where)  # names clash here, not when the session starts
     warnings = [
         f"{where}: `{key}` is not built yet: it is read and has no effect" for key in NOT_BUILT if document.get(key)
     ]
+    warnings += hooks.warnings(chain, where=where)
     yolo = spec.yolo
     if spec.permissions:
         warnings.append(f"{where}: `permissions: ask` is deprecated: write `yolo: false`")

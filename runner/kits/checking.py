@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pydantic
-import yaml
 
 from runner.errors import ConfigError
-
-MAX_FILE = 1024 * 1024
-"""Bytes of a configuration file. A longer one is not a configuration."""
+from runner.kits.document import Document, load_mapping
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
@@ -42,11 +40,11 @@ class Problem(ValueError):
     """What is wrong with one value, said without its place."""
 
 
-def nearest(key: object, allowed: Collection[str]) -> str:
-    """`; did you mean KEY?` for a near key, else nothing."""
+def nearest(key: object, allowed: Collection[str], *, likeness: float = 0.6) -> str:
+    """`; did you mean KEY?` for a near key, else nothing. `likeness` is from 0, anything, to 1, the same."""
     folded = {name.lower(): name for name in allowed}
     text = str(key)
-    near = difflib.get_close_matches(text.lower(), folded, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(text.lower(), folded, n=1, cutoff=likeness)
     return f"; did you mean {folded[near[0]]}?" if near else ""
 
 
@@ -127,39 +125,31 @@ def _keys(model: type[pydantic.BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Document:
     """The file's YAML, which must be a mapping.
 
     Raises:
-        ConfigError: it is missing, unreadable, too large, binary, not UTF-8, empty, not YAML, or not a mapping.
+        ConfigError: it is missing, unreadable, too large, binary, not UTF-8, empty, not YAML, not a mapping, or says
+            one key twice.
     """
-    place = str(path)
+    if path.is_dir():
+        raise ConfigError("is a folder, not a file", place=str(path))
+    return load_mapping(path)
+
+
+@contextmanager
+def lines_of(document: Document) -> Iterator[None]:
+    """Adds the line to every complaint about a key of this document that is raised inside."""
+    prefix = f"{document.path}: "
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise ConfigError(error.strerror or str(error), place=place) from None
-    if len(data) > MAX_FILE:
-        raise ConfigError(f"is larger than {MAX_FILE // 1024} KiB", place=place)
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ConfigError("is UTF-16; save it as UTF-8", place=place)
-    if b"\0" in data:
-        raise ConfigError("is binary, not YAML", place=place)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"is not UTF-8 (byte {error.start})", place=place) from None
-    try:
-        document = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        at = f"{place}:{mark.line + 1}:{mark.column + 1}" if mark else place
-        hint = "indent with spaces, not tabs" if "\\t" in str(error.problem) else None
-        raise ConfigError(str(error.problem), place=at, hint=hint) from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"is not YAML: {error}", place=place) from None
-    if document is None:
-        raise ConfigError("is empty", place=place)
-    if not isinstance(document, dict):
-        raise ConfigError("must be a mapping of keys to values", place=place)
-    return document
+        yield
+    except ConfigError as error:
+        if error.place and error.place.startswith(prefix):
+            steps = [int(n) if n else name for name, n in _STEP.findall(error.place.removeprefix(prefix))]
+            key, node = document.find(steps)
+            error.message += f" (line {(key or node).line})"
+            error.args = (error.message,)
+        raise
+
+
+_STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from runner.errors import ConfigError, UsageError
-from runner.kits.checking import Problem, check, duration, nearest, one_of, read_mapping
+from runner.kits.checking import Problem, check, duration, lines_of, nearest, one_of, read
 from runner.wire.agent import EVENTS, GUARD_EVENTS, MORE_EVENTS, TOOL_EVENTS, Hook
 
 ALL_EVENTS = EVENTS + MORE_EVENTS
@@ -26,6 +26,9 @@ ALL_EVENTS = EVENTS + MORE_EVENTS
 ON_ERROR = ("fail", "warn", "ignore")
 USERS = ("hook", "owner")
 DIALECTS = ("claude",)
+_WITHOUT_DIALECT = ("postGeneration", "preModelRequest", "textDelta", "message")
+"""Events that Claude Code does not have. A hook of its own could not tell what it is asked."""
+
 PLACES = ("sandbox", "host")
 
 MAX_TIMEOUT = 24 * 3600.0
@@ -142,6 +145,15 @@ def check_hooks(value: object, *, where: str) -> dict[str, list[HookSpec]]:
                     f"`matcher` is for tool events only; allowed under: {', '.join(TOOL_EVENTS)}",
                     place=f"{place}[{index}]",
                 )
+            if spec.dialect and event in _WITHOUT_DIALECT:
+                allowed = ", ".join(e for e in ALL_EVENTS if e not in _WITHOUT_DIALECT)
+                raise ConfigError(
+                    f"the dialect {spec.dialect} has no such event; allowed under: {allowed}", place=f"{place}[{index}]"
+                )
+            if spec.where == "host" and event in GUARD_EVENTS:
+                raise ConfigError(
+                    "a guard cannot run on the host yet, so it would never run", place=f"{place}[{index}]"
+                )
             if spec.where == "host" and spec.persistent:
                 raise ConfigError("`where: host` and `persistent` do not go together", place=f"{place}[{index}]")
             specs.setdefault(event, []).append(spec)
@@ -242,18 +254,19 @@ def load_hooks(path: Path, *, kit: str, config_dir: str = "") -> tuple[Hook, ...
     Raises:
         ConfigError: the file is missing, unreadable or wrong, or asks for `where: host`, which no kit may.
     """
-    document = read_mapping(path)
-    if "hooks" in document:
-        if unknown := [key for key in document if key != "hooks"]:
-            raise ConfigError("unknown key; allowed beside `hooks`: none", place=f"{path}: {unknown[0]}")
-        document = document["hooks"]
-    specs = check_hooks(document, where=str(path))
-    for event, entries in specs.items():
-        for index, spec in enumerate(entries):
-            if spec.where == "host":
-                raise ConfigError(
-                    "`where`: a kit cannot run hooks on the host", place=f"{path}: hooks.{event}[{index}]"
-                )
+    document = read(path)
+    with lines_of(document):
+        events: object = document.data
+        if "hooks" in document.data:
+            if unknown := [key for key in document.data if key != "hooks"]:
+                raise ConfigError("unknown key; allowed beside `hooks`: none", place=f"{path}: {unknown[0]}")
+            events = document.data["hooks"]
+        specs = check_hooks(events, where=str(path))
+        for event, entries in specs.items():
+            for index, spec in enumerate(entries):
+                if spec.where == "host":
+                    place = f"{path}: hooks.{event}[{index}]"
+                    raise ConfigError("`where`: a kit cannot run hooks on the host", place=place)
     return to_wire(specs, source=f"kit {kit}", config_dir=config_dir)
 
 
@@ -276,6 +289,17 @@ def parse_hook_options(options: Iterable[str]) -> tuple[Hook, ...]:
             raise UsageError(f"--hook {event}: {error.message}") from None
         hooks += to_wire({event: [spec]}, source="command line")
     return chain(hooks)
+
+
+def warnings(hooks: Iterable[Hook], *, where: str) -> list[str]:
+    """What the user should know of hooks that are accepted: one line each."""
+    found = []
+    for hook in hooks:
+        if hook.where == "host":
+            found.append(f"{where}: the hook {hook.name} does not run: `where: host` is not built yet")
+        elif hook.event == "textDelta" and not hook.persistent:
+            found.append(f"{where}: the hook {hook.name} starts a process for every delta; write `persistent: true`")
+    return found
 
 
 def counts(hooks: Iterable[Hook]) -> str:

@@ -76,6 +76,8 @@ class _Running:
 
     async def exchange(self) -> bytes:
         """Reads one line while what was written goes out: a hook may answer before it has read everything."""
+        if not self.writer.transport.get_write_buffer_size():
+            return await self.reader.readuntil(b"\n")
         drained = asyncio.create_task(self._drain())
         try:
             return await self.reader.readuntil(b"\n")
