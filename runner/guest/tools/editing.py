@@ -38,36 +38,46 @@ def edit(data: bytes, old: str, new: str, every: bool) -> Edit:
     Raises:
         EditError: it is not there, more than once, empty, or the same as `new`.
     """
+    # All work is on UTF-8 bytes: bytes that are no UTF-8 stay as they are, and 10 MiB are not copied to text and back.
     codec = codec_of(data)
-    # Bytes that are no UTF-8 go through as they are.
-    errors = "surrogateescape" if codec == "utf-8" else "surrogatepass"
-    text = data.decode(codec, errors)
+    text = data if codec == "utf-8" else data.decode(codec, "surrogatepass").encode("utf-8", "surrogatepass")
     if not old:
         raise EditError("'old' is empty; to write a whole file use write_file")
-    if old not in text and "\n" in text:
-        # The model writes \n; the file's lines end as they end.
-        if "\r\n" in text and "\r\n" not in old:
-            old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-        elif "\r\n" in old and "\r\n" not in text:
-            old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    elif "\r\n" in text and "\n" not in text.replace("\r\n", "") and "\r\n" not in new:
-        new = new.replace("\n", "\r\n")
     if old == new:
         raise EditError("'old' and 'new' are the same: nothing to change")
-    places = _places(text, old)
+    wanted, put = _with_line_ends(text, old.encode("utf-8", "surrogatepass"), new.encode("utf-8", "surrogatepass"))
+    places = _places(text, wanted)
     if not places:
-        raise EditError(_not_found(text, old))
+        raise EditError(_not_found(text.decode("utf-8", "replace"), old))
     if len(places) > 1 and not every:
-        lines = ", ".join(str(text.count("\n", 0, place) + 1) for place in places[:10])
+        lines = ", ".join(str(text.count(b"\n", 0, place) + 1) for place in places[:10])
         raise EditError(
             f"'old' is there {len(places)} times (lines {lines}{', …' if len(places) > 10 else ''}); "
             "add lines around it to make it unique, or set all to true"
         )
-    edited = text.replace(old, new)
-    return Edit(edited.encode(codec, errors), len(places), _difference(text, old, new, places))
+    edited = text.replace(wanted, put)
+    if codec != "utf-8":
+        edited = edited.decode("utf-8", "surrogatepass").encode(codec, "surrogatepass")
+    return Edit(edited, len(places), _difference(text, wanted, put, places))
 
 
-def _places(text: str, old: str) -> list[int]:
+def _with_line_ends(text: bytes, old: bytes, new: bytes) -> tuple[bytes, bytes]:
+    """What is meant in a file whose lines end otherwise than the model writes them."""
+    crlf = text.count(b"\r\n")
+    if crlf and crlf == text.count(b"\n"):
+        return _crlf(old), _crlf(new)
+    if not crlf and b"\r\n" in old:
+        return old.replace(b"\r\n", b"\n"), new.replace(b"\r\n", b"\n")
+    if crlf and b"\n" in old and old not in text:  # mixed: as the place itself has it
+        return _crlf(old), _crlf(new)
+    return old, new
+
+
+def _crlf(text: bytes) -> bytes:
+    return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+
+
+def _places(text: bytes, old: bytes) -> list[int]:
     found, at = [], text.find(old)
     while at >= 0:
         found.append(at)
@@ -75,20 +85,19 @@ def _places(text: str, old: str) -> list[int]:
     return found
 
 
-def _difference(text: str, old: str, new: str, places: list[int]) -> str:
+def _difference(text: bytes, old: bytes, new: bytes, places: list[int]) -> str:
     """Unified hunks made from the places themselves: comparing two whole files of 10 MiB would take seconds."""
     hunks = []
     grown = 0
     line, counted = 1, 0
     for place in places[:MAX_HUNKS]:
-        begin = text.rfind("\n", 0, place) + 1
-        end = text.find("\n", place + len(old) - old.endswith("\n"))
+        begin = text.rfind(b"\n", 0, place) + 1
+        end = text.find(b"\n", place + len(old) - old.endswith(b"\n"))
         end = len(text) if end < 0 else end + 1
-        line, counted = line + text.count("\n", counted, begin), begin
-        removed = text[begin:end].splitlines()
-        added = (text[begin:place] + new + text[place + len(old) : end]).splitlines()
-        before = _lines_before(text, begin)
-        after = _lines_after(text, end)
+        line, counted = line + text.count(b"\n", counted, begin), begin
+        removed = _lines(text[begin:end])
+        added = _lines(text[begin:place] + new + text[place + len(old) : end])
+        before, after = _lines_before(text, begin), _lines_after(text, end)
         start = line - len(before)
         sizes = f"{len(before) + len(removed) + len(after)} +{start + grown},{len(before) + len(added) + len(after)}"
         body = (
@@ -100,27 +109,32 @@ def _difference(text: str, old: str, new: str, places: list[int]) -> str:
         grown += len(added) - len(removed)
     if len(places) > MAX_HUNKS:
         hunks.append(f"[… {len(places) - MAX_HUNKS} more places]")
-    return "\n".join(hunks).encode("utf-8", "replace").decode("utf-8")
+    return "\n".join(hunks)
 
 
-def _lines_before(text: str, at: int) -> list[str]:
+def _lines(text: bytes) -> list[str]:
+    lines = text.decode("utf-8", "replace").replace("\0", "\u2400").split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def _lines_before(text: bytes, at: int) -> list[str]:
     start = at
     for _ in range(CONTEXT):
         if start == 0:
             break
-        start = text.rfind("\n", 0, start - 1) + 1
-    return text[start:at].splitlines()
+        start = text.rfind(b"\n", 0, start - 1) + 1
+    return _lines(text[start:at])
 
 
-def _lines_after(text: str, at: int) -> list[str]:
+def _lines_after(text: bytes, at: int) -> list[str]:
     end = at
     for _ in range(CONTEXT):
-        found = text.find("\n", end)
+        found = text.find(b"\n", end)
         if found < 0:
             end = len(text)
             break
         end = found + 1
-    return text[at:end].splitlines()
+    return _lines(text[at:end])
 
 
 def _not_found(text: str, old: str) -> str:

@@ -102,7 +102,7 @@ def read_file(arguments: dict[str, Any]) -> dict[str, Any]:
         if codec.startswith("utf-16"):
             if size > MAX_EDITED:
                 raise Refused(f"{path} is UTF-16 and larger than {MAX_EDITED:,} bytes")
-            text = file.read().decode(codec, "replace")
+            text = file.read().decode(codec, "replace").removeprefix("\ufeff")
             taken = Taken(first, most)
             for line in text.splitlines(keepends=True):
                 taken.add(line)
@@ -118,10 +118,11 @@ def _read_lines(file: Any, path: str, size: int, taken: Taken) -> dict[str, Any]
         length = len(piece)
         while not piece.endswith(b"\n") and (piece := file.readline(_CHUNK)):
             length += len(piece)
-        if number == 0 and begun.startswith(b"\xef\xbb\xbf"):
-            begun = begun[3:]
+        cut = length > len(begun)
+        if number == 0:
+            begun = begun.removeprefix(b"\xef\xbb\xbf")
         number += 1
-        taken.add(begun.decode("utf-8", "replace"), length > len(begun))
+        taken.add(begun.decode("utf-8", "replace"), cut)
         if taken.full and file.tell() > MAX_EDITED:
             return taken.answer(path, size, whole=False)  # counting the rest would take too long
     return taken.answer(path, size, whole=True)
@@ -190,7 +191,7 @@ def write_file(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def replace(path: str, content: bytes) -> bool:
-    """Puts `content` in a file's place in one step, keeping its mode; through a link, its target's. True if it is new."""
+    """Puts `content` in a file's place in one step, keeping its mode; of a link, in its target's. True if it is new."""
     target = os.path.realpath(path)
     try:
         found = os.stat(target)
