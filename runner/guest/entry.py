@@ -71,9 +71,13 @@ def become_guest(workspace: str) -> Guest:
         owner = owner._replace(name=_give_names(owner))
         _give_home(command.HOME, owner)
         _make_folders()
+        if owner.uid == 0:
+            _take_from_root()
     except OSError as error:
         _refuse(EXIT_CAPABILITY, f"the container cannot be prepared: {error}")
     _become(GUEST_UID)
+    # Closes /proc/1 to U: what is not dumpable belongs to root there, which is right unless U is root.
+    privileges.set_dumpable(owner.uid == 0)
     connection, pid = server.launch()
     return Guest(workspace, owner, connection, pid)
 
@@ -122,6 +126,8 @@ def _give_names(owner: Identity) -> str:
         for file, lines in (("passwd", users), ("group", groups)):
             with open(f"{_EXTRA_USERS}/{file}", "w", encoding="ascii") as out:
                 out.writelines(lines)
+                os.fchown(out.fileno(), GUEST_UID, GUEST_UID)  # not root's: U may be root
+        os.chown(_EXTRA_USERS, GUEST_UID, GUEST_UID)
     except OSError as error:
         print(f"sbx: {owner.uid} stays without a name: {error}", file=sys.stderr)
     return name
@@ -165,9 +171,23 @@ def _give_folder(folder: int, owner: Identity, device: int) -> None:
 
 def _make_folders() -> None:
     _make_folder(command.RUN_DIR, GUEST_UID, 0o755)
-    _make_folder(command.EMPTY_HOME, 0, 0o555)
+    _make_folder(command.EMPTY_HOME, GUEST_UID, 0o555)
     _make_folder(command.OUTPUT_DIR, GUEST_UID, 0o755)
     _make_folder(command.HOOK_TMP, HOOK_UID, 0o700)
+
+
+def _take_from_root() -> None:
+    """Gives to the guest what a U that is root would own by that alone: it could rename what lies in /tmp in spite of
+    the sticky bit, and put a link of its own in the place of /dev/stdin, from which a guard reads its question."""
+    for folder in ("/tmp", "/dev", "/dev/shm", "/dev/mqueue"):  # noqa: S108
+        try:
+            os.chown(folder, GUEST_UID, GUEST_UID, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+    with os.scandir("/dev") as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.chown(entry.path, GUEST_UID, GUEST_UID, follow_symlinks=False)
 
 
 def _make_folder(path: str, uid: int, mode: int) -> None:
@@ -199,7 +219,6 @@ def _become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
     privileges.set_capabilities(privileges.KEPT_BY_GUEST)
     privileges.forbid_new_privileges()
-    privileges.set_dumpable(False)
     os.environ["HOME"] = "/nonexistent"
 
 

@@ -22,9 +22,12 @@ import termios
 from typing import NoReturn
 
 from runner.guest.spawn import channel, privileges
+from runner.guest.spawn.command import HOOK_UID
 
 OOM_SCORE = 500
 """Tools go before the guest when memory runs out. A hint only: a process may lower its own score again."""
+NICE = 10
+"""Added to the tools' nice value: what ends a fork bomb, and a guard, must get its share of the processor beside it."""
 _UMASK = 0o022
 
 
@@ -63,6 +66,8 @@ def serve(connection: socket.socket, orders: socket.socket) -> NoReturn:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.umask(_UMASK)
+        if order["uid"] != HOOK_UID:
+            os.nice(NICE)
         drop(order["uid"], order["gid"])
         if order["tty"]:
             _open_terminal(connection, *order["tty"])
@@ -102,7 +107,8 @@ def _detach_from_supervisor() -> None:
 
 
 def _raise_oom_score() -> None:
-    # The guest is not dumpable, so its /proc/self is root's until this child is dumpable for a moment.
+    # A guest that is not dumpable finds that its /proc/self is root's, so this child is dumpable for a moment.
+    dumpable = privileges.is_dumpable()
     privileges.set_dumpable(True)
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
@@ -113,7 +119,7 @@ def _raise_oom_score() -> None:
     except OSError:
         pass  # a hint
     finally:
-        privileges.set_dumpable(False)
+        privileges.set_dumpable(dumpable)
 
 
 def _open_terminal(connection: socket.socket, rows: int, columns: int) -> None:

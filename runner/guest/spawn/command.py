@@ -19,7 +19,7 @@ HOME = "/home/agent"
 RUN_DIR = "/run/sbx"
 """A tmpfs of the guest's own: U can read it and not write it."""
 EMPTY_HOME = "/run/sbx/empty"
-"""Empty, root's, 0555: the HOME of hooks."""
+"""Empty, the guest's, 0555: the HOME of hooks."""
 OUTPUT_DIR = "/tmp/sbx-output"  # noqa: S108 - made by root in a sticky /tmp before anything else runs; U cannot write it
 """Whole outputs of calls whose output was cut. The guest writes, U reads."""
 HOOK_TMP = "/tmp/sbx-hook"  # noqa: S108 - as above, 0700, of `HOOK_UID`

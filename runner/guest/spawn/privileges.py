@@ -13,7 +13,7 @@ CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP = 0, 
 
 KEPT_BY_GUEST = frozenset({CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP})
 
-_PR_SET_PDEATHSIG = 1
+_PR_GET_DUMPABLE = 3
 _PR_SET_DUMPABLE = 4
 _PR_SET_KEEPCAPS = 8
 _PR_SET_NAME = 15
@@ -67,6 +67,10 @@ def forbid_new_privileges() -> None:
 def set_dumpable(allowed: bool) -> None:
     """Whether a process of the same uid may attach, and whether `/proc/self` belongs to it."""
     _call(_PR_SET_DUMPABLE, int(allowed))
+
+
+def is_dumpable() -> bool:
+    return _call(_PR_GET_DUMPABLE) == 1
 
 
 def keep_capabilities_over_setuid() -> None:

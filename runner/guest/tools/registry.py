@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.tools.base import Place, Tool
 from runner.guest.tools.bash import Bash, Jobs, ListJobs, Output, Outputs, Stop
+from runner.guest.tools.files import EditFile, ListFiles, Plan, ReadFile, Search, WriteFile
 
 
 def tools_for(names: Iterable[str], spawner: Spawner, place: Place, jobs: Jobs | None = None) -> list[Tool]:
@@ -23,4 +24,9 @@ def tools_for(names: Iterable[str], spawner: Spawner, place: Place, jobs: Jobs |
     tools: list[Tool] = []
     if "bash" in wanted:
         tools += [Bash(spawner, place, outputs, jobs), ListJobs(jobs), Output(jobs), Stop(jobs)]
+    for kind in (ReadFile, WriteFile, EditFile, ListFiles, Search):
+        if kind.name in wanted:
+            tools.append(kind(spawner, place))
+    if Plan.name in wanted:
+        tools.append(Plan())
     return tools

@@ -8,8 +8,9 @@ import os
 import queue
 import subprocess
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ IMAGE = os.environ.get("SBX_TEST_IMAGE", "sbx-dev:1")
 ROOT = Path(__file__).resolve().parents[3]
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "SETUID", "SETGID", "KILL", "SETPCAP")
 PIDS = 200
-MEMORY = "384m"
+MEMORY = "512m"
 ANSWER_SECONDS = 30
 
 
@@ -29,7 +30,7 @@ def command_line(name: str, workspace: Path, *arguments: str, home: str = "", ca
         *("docker", "run", "-i", "--name", name, "--label", "dev.sbx.test=spawn", "--log-driver", "none"),
         *("--cap-drop", "ALL", *(part for c in capabilities for part in ("--cap-add", c))),
         *("--security-opt", "no-new-privileges", "--read-only", "--network", "none"),
-        *("--tmpfs", "/tmp:exec,mode=1777,size=512m", "--tmpfs", "/run/sbx:mode=0755,size=64m"),
+        *("--tmpfs", "/tmp:exec,mode=1777,size=160m", "--tmpfs", "/run/sbx:mode=0755,size=64m"),
         *("--tmpfs", "/var/lib/extrausers:mode=0755,size=1m"),
         *("-v", home or "/home/agent", "-v", f"{workspace}:{workspace}"),
         *("--pids-limit", str(PIDS), "--memory", MEMORY, "--memory-swap", MEMORY),
@@ -37,6 +38,13 @@ def command_line(name: str, workspace: Path, *arguments: str, home: str = "", ca
         *("-v", f"{nsswitch}:/etc/nsswitch.conf:ro", "-e", "CONTAINER_MARK=of-the-guest"),
         *(IMAGE, "python3", "-I", "-S", "-B", "/opt/sbx/test/driver.py", *(arguments or (str(workspace),))),
     ]
+
+
+def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
+    """Asks again until it is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
 
 
 class Sandbox:

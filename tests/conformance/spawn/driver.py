@@ -35,6 +35,9 @@ class Driver:
         place = Place(guest.workspace, guest.owner, self.environment)
         names = ("bash", "read_file", "write_file", "edit_file", "list_files", "search", "plan")
         self.tools = {tool.name: tool for tool in tools_for(names, self.spawner, place, self.jobs)}
+        # The search that an image without ripgrep gets: the same tool where PATH holds no rg.
+        bare = Place(guest.workspace, guest.owner, {**self.environment, "PATH": "/nowhere"})
+        (self.tools["search_plain"],) = tools_for(["search"], self.spawner, bare)
         self.tasks = {}
 
     def command(self, order):

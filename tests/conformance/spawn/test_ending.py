@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from tests.conformance.spawn.conftest import PIDS
+from tests.conformance.spawn.conftest import PIDS, until
 
 pytestmark = pytest.mark.engine
 
 SCATTER = """
 sleep 1000 &
 setsid sleep 1001 &
-(setsid bash -c 'trap "" TERM HUP INT; (sleep 1002 &) ; sleep 1003' &)
+(setsid bash -c 'trap "" TERM HUP INT; (sleep 1002 &) ; sleep 1003; true' &)
 nohup sleep 1004 >/dev/null 2>&1 &
 python3 -c '
 import os, threading, time, ctypes
@@ -40,8 +40,7 @@ def test_a_timeout_ends_everything_within_a_second(sandbox):
 
 def test_cancelling_ends_everything(sandbox):
     number = sandbox.order("run", script=SCATTER + "wait")
-    while len(sandbox.of_tools()) < LEFT:
-        pass
+    until(lambda: len(sandbox.of_tools()) == LEFT + 1)
     sandbox.ask("cancel", task=number)
     assert sandbox.answer(number) == {"id": number, "cancelled": True}
     assert sandbox.of_tools() == []
@@ -96,8 +95,7 @@ while True:
 
 def test_at_the_limit_of_processes_a_call_fails_or_works_and_the_full_one_can_be_ended(sandbox):
     hog = sandbox.order("run", script="while :; do sleep 1000 & done", timeout=60)
-    while len(sandbox.processes()) < PIDS - 1:
-        pass
+    until(lambda: len(sandbox.processes()) >= PIDS - 1)
     results = [sandbox.run("echo in") for _ in range(6)]
     for result in results:
         assert result["stdout"]["data"] == "in\n" or "limit is reached" in result["error"] or result["code"] != 0
@@ -112,7 +110,7 @@ def test_forty_timeouts_in_a_row_leave_the_number_of_processes_as_it_was(sandbox
     orders = [sandbox.order("run", script="sleep 100 & sleep 100", timeout=0.2) for _ in range(40)]
     assert all(sandbox.answer(number)["value"]["timed_out"] for number in orders)
     assert sandbox.of_tools() == []
-    assert len(sandbox.processes()) < 32
+    until(lambda: len(sandbox.processes()) < 32)
 
 
 def test_out_of_memory_is_named_and_the_guest_lives(sandbox):
@@ -141,11 +139,17 @@ def test_no_zombie_stays(sandbox):
     assert [process for process in sandbox.processes() if process["state"] == "Z"] == []
 
 
-def test_a_dead_supervisor_fails_its_call_and_what_it_ran_is_ended(fresh):
-    number = fresh.order("run", script="setsid sleep 1000 & sleep 1000")
-    while len(tools := fresh.of_tools()) < 3:
-        pass
+def supervisor_of_three(sandbox):
+    """The supervisor above a shell and its two sleeps, as soon as they are there."""
+    until(lambda: [p["name"] for p in sandbox.of_tools()].count("sleep") == 2)
+    tools = sandbox.of_tools()
     (supervisor,) = {p["ppid"] for p in tools} - {p["pid"] for p in tools}
+    return supervisor
+
+
+def test_a_dead_supervisor_fails_its_call_and_what_it_ran_is_ended(fresh):
+    number = fresh.order("run", script="setsid sleep 1000 & sleep 1000; true")
+    supervisor = supervisor_of_three(fresh)
     fresh.ask("shoot", pid=supervisor, signal=signal.SIGKILL)
     result = fresh.answer(number)["value"]
     assert (result["code"], result["error"], result["ended"]) == (None, "its supervisor was killed", 3)
@@ -155,8 +159,7 @@ def test_a_dead_supervisor_fails_its_call_and_what_it_ran_is_ended(fresh):
 
 def test_a_dead_server_is_replaced_and_running_calls_go_on(fresh):
     number = fresh.order("run", script="echo up > up; sleep 0.8; echo whole")
-    while not (fresh.workspace / "up").exists():
-        pass
+    until((fresh.workspace / "up").exists)
     before = fresh.ask("own")["server"]
     fresh.ask("shoot", pid=before, signal=signal.SIGKILL)
     assert fresh.answer(number)["value"]["stdout"]["data"] == "whole\n"
@@ -165,13 +168,10 @@ def test_a_dead_server_is_replaced_and_running_calls_go_on(fresh):
 
 
 def test_a_dead_supervisor_of_a_dead_server_leaves_nothing_either(fresh):
-    number = fresh.order("run", script="setsid sleep 1000 & sleep 1000")
-    while len(tools := fresh.of_tools()) < 3:
-        pass
-    (supervisor,) = {p["ppid"] for p in tools} - {p["pid"] for p in tools}
+    number = fresh.order("run", script="setsid sleep 1000 & sleep 1000; true")
+    supervisor = supervisor_of_three(fresh)
     fresh.ask("shoot", pid=fresh.ask("own")["server"], signal=signal.SIGKILL)
-    while fresh.run("true")["code"] != 0:
-        pass
+    until(lambda: fresh.run("true")["code"] == 0)
     fresh.ask("shoot", pid=supervisor, signal=signal.SIGKILL)
     assert fresh.answer(number)["value"]["error"] == "its supervisor was killed"
     assert fresh.of_tools() == []
