@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache
+from pathlib import Path
 
 import pytest
-import yaml
 
 from runner.engine import Engine
 from runner.images import ensure
-from runner.images.program import data_folder
-from runner.kits.plan import Install, Layer
-from tests.unit.images.plans import plan
+from runner.kits.compose import compose
+from runner.kits.data import data_folder
+from runner.kits.plan import Plan
 
 DEMO = ("node", "cli-tools", "python-tools", "go-toolchain")
 """As hooks-demo lays them, so that the builder's cache serves both."""
@@ -59,16 +57,15 @@ HEAVY = {
 }
 
 
-@cache
-def mixin(name: str) -> Layer:
-    text = (data_folder("mixins") / name / "spec.yaml").read_bytes()
-    entries = yaml.safe_load(text)["setup"]["install"]
-    return Layer(
-        name,
-        "mixin",
-        hashlib.sha256(text).hexdigest(),
-        tuple(Install(e["command"], "0", e["description"]) for e in entries),
+def sandbox_kit(folder: Path, *mixins: str) -> Plan:
+    """The plan of a sandbox kit with these mixins."""
+    name = "test-images-" + mixins[0]
+    folder.joinpath("spec.yaml").write_text(
+        f'schemaVersion: "2"\nkind: sandbox\nname: {name}\nmixins: [{", ".join(mixins)}]\n'
+        "sandbox:\n  image: debian:bookworm-slim\n",
+        encoding="utf-8",
     )
+    return compose(folder)
 
 
 def output_in_sandbox(engine: Engine, image: str, command: str) -> str:
@@ -96,8 +93,8 @@ def output_in_sandbox(engine: Engine, image: str, command: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def demo(engine: Engine) -> str:
-    return ensure(engine, plan(*(mixin(name) for name in DEMO), name="test-images-demo")).id
+def demo(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return ensure(engine, sandbox_kit(tmp_path_factory.mktemp("kit"), *DEMO)).id
 
 
 @pytest.mark.engine
@@ -110,9 +107,9 @@ def test_a_mixin_of_the_demo_does_its_work(engine: Engine, demo: str, name: str)
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEAVY)
-def test_a_heavy_mixin_does_its_work(engine: Engine, name: str) -> None:
+def test_a_heavy_mixin_does_its_work(engine: Engine, name: str, tmp_path: Path) -> None:
     command, expected = HEAVY[name]
-    image = ensure(engine, plan(mixin(name), name=f"test-images-{name}"))
+    image = ensure(engine, sandbox_kit(tmp_path, name))
     assert output_in_sandbox(engine, image.id, command) == expected
 
 
