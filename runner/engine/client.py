@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.engine.endpoint import Endpoint, endpoint
-from runner.errors import EngineError, EngineTimeout, EngineUnreachable, NotFoundError
+from runner.errors import EngineError, EngineTimeout, EngineUnreachable, NotFoundError, SbxError
 
 if TYPE_CHECKING:
     import docker
@@ -135,6 +135,8 @@ class Engine:
 
     def _translate(self, error: Exception, doing: str, timeout: float) -> EngineError | NotFoundError | None:
         """Ours for one of the SDK's, of requests' or of urllib3's; None for anything else."""
+        if isinstance(error, SbxError):
+            return None  # it was translated where it arose, or has nothing to do with the engine
         import requests
         import urllib3
         from docker import errors
@@ -147,7 +149,7 @@ class Engine:
             return EngineError(f"the engine failed while {doing}: {text}", place=place, hint=_hint(text))
         timeouts = (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError)
         # A read that times out while a stream is iterated comes as a ConnectionError around the real one.
-        if isinstance(error, timeouts) or "timed out" in str(error).lower():
+        if isinstance(error, timeouts) or (isinstance(error, requests.ConnectionError) and "timed out" in str(error)):
             return EngineTimeout(
                 f"the engine said nothing for {timeout:g} s while {doing}",
                 place=place,

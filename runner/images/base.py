@@ -16,8 +16,8 @@ from pathlib import Path
 
 from runner.engine import Engine
 from runner.errors import EngineError, EngineUnreachable, ImageError, NotFoundError
-from runner.images import program
 from runner.images.events import Note, Output, Progress
+from runner.kits.data import data_folder
 
 PULL_SILENCE = 120.0
 """Seconds without a byte until a pull has failed."""
@@ -82,7 +82,7 @@ def debian_suite(image: str) -> str:
 
 def bootstrapped_tag(suite: str) -> str:
     """`sbx/debian:bookworm-HASH`; the hash is the recipe's."""
-    recipe = (program.data_folder("images") / "debian" / "bootstrap").read_bytes()
+    recipe = (data_folder("images") / "debian" / "bootstrap").read_bytes()
     return f"sbx/debian:{suite}-{hashlib.sha256(recipe).hexdigest()[:12]}"
 
 
@@ -93,7 +93,7 @@ def bootstrap(engine: Engine, suite: str, *, progress: Progress) -> None:
         ImageError: not root, no debootstrap, or it failed; says what to install or to do elsewhere.
     """
     _check_host(suite)
-    recipe = program.data_folder("images") / "debian" / "bootstrap"
+    recipe = data_folder("images") / "debian" / "bootstrap"
     with tempfile.TemporaryFile() as archive, tempfile.TemporaryFile() as log:
         command = ["sh", str(recipe), suite, debian_mirror(suite)]
         with subprocess.Popen(command, stdout=archive, stderr=log, stdin=subprocess.DEVNULL) as process:

@@ -7,10 +7,11 @@ hash over all that shapes the image, so that no file of it needs to be compared.
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,37 +171,20 @@ class _Builder:
 
     def run(self, context: bytes, file: str, arguments: Mapping[str, str], target: str) -> str:
         """Build; returns the image's id. Leaves no tag and no container, however it ends."""
-        import io
-
         step, log, image = "", "", ""
         try:
-            with self.engine.call(f"building the image of {self.kit}", BUILD_SILENCE):
-                stream = self.engine.api.build(
-                    fileobj=io.BytesIO(context),
-                    custom_context=True,
-                    dockerfile=file,
-                    buildargs={**arguments, **self.host.arguments()},
-                    target=target or None,
-                    network_mode=self.network_mode,
-                    nocache=self.no_cache,
-                    rm=True,
-                    forcerm=True,
-                    decode=True,
-                )
-                # Closing the stream is how a build is cancelled: the engine ends the running step.
-                with closing(stream):
-                    for message in stream:
-                        if "error" in message:
-                            raise self._failure(str(message["error"]), step, log)
-                        if "aux" in message and "ID" in message["aux"]:
-                            image = message["aux"]["ID"]
-                        text = self._masked(RED.sub(r"\1", message.get("stream", "")))
-                        if match := STEP.match(text):
-                            step, log = match[3].rstrip(), ""
-                            self.progress(Step(int(match[1]), int(match[2]), step))
-                        elif text and not _chatter(text):
-                            log = (log + text)[-LOG_LIMIT:]
-                            self.progress(Output(text))
+            with closing(self._messages(context, file, arguments, target)) as messages:
+                for message in messages:
+                    if "error" in message:
+                        raise self._failure(str(message["error"]), step, log)
+                    image = message.get("aux", {}).get("ID", image)
+                    text = self._masked(RED.sub(r"\1", message.get("stream", "")))
+                    if match := STEP.match(text):
+                        step, log = match[3].rstrip(), ""
+                        self.progress(Step(int(match[1]), int(match[2]), step))
+                    elif text and not _chatter(text):
+                        log = (log + text)[-LOG_LIMIT:]
+                        self.progress(Output(text))
         except EngineTimeout as error:
             raise ImageError(
                 f"the build of {self.kit} said nothing for {BUILD_SILENCE / 60:.0f} minutes in: {_short(step)}",
@@ -216,6 +200,37 @@ class _Builder:
         if not image:
             raise ImageError(f"the build of {self.kit} ended without an image", place=self.kit, log=log)
         return image
+
+    def _messages(
+        self, context: bytes, file: str, arguments: Mapping[str, str], target: str
+    ) -> Generator[dict[str, Any]]:
+        """What the engine says of a build. Closing this cancels the build: the engine ends the running step.
+
+        Only the engine's own calls lie inside `call`: a front end that fails must not read as an engine that does.
+        """
+        doing = f"building the image of {self.kit}"
+        with self.engine.call(doing, BUILD_SILENCE):
+            stream = self.engine.api.build(
+                fileobj=io.BytesIO(context),
+                custom_context=True,
+                dockerfile=file,
+                buildargs={**arguments, **self.host.arguments()},
+                target=target or None,
+                network_mode=self.network_mode,
+                nocache=self.no_cache,
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+        try:
+            while True:
+                with self.engine.call(doing, BUILD_SILENCE):
+                    message = next(stream, None)
+                if message is None:
+                    return
+                yield message
+        finally:
+            stream.close()
 
     def _failure(self, error: str, step: str, log: str) -> ImageError:
         lacks = re.search(r"^sbx: lacks: (.*)$", log, re.MULTILINE)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from runner.images import program
 from runner.images.program import ContextFile
+from runner.kits.data import data_folder
 from runner.kits.plan import Install, Layer, Plan
 
 RUN = "/opt/sbx/build/run"
@@ -60,7 +61,7 @@ def context(plan: Plan, dockerfile: str) -> bytes:
 
 def recipe() -> list[ContextFile]:
     """The scripts that run in a build."""
-    folder = program.data_folder("images") / "build"
+    folder = data_folder("images") / "build"
     return [
         ContextFile(f"build/{path.name}", path.read_bytes(), 0o755)
         for path in sorted(folder.iterdir())
@@ -81,8 +82,9 @@ def digest(plan: Plan) -> str:
             total.update(len(content).to_bytes(8, "big") + content)
 
     base = plan.base
-    add(render(plan, base.image, {}), base.image, base.dockerfile, base.target, repr(base.args))
-    if base.context is not None:
+    add(render(plan, base.image, {}), base.digest, base.image, base.dockerfile, base.target, repr(base.args))
+    # `kits` has hashed the files of a kit's own base already; a plan made by hand has not.
+    if base.context is not None and not base.digest:
         for file in folder_files(plan):
             add(file.path, file.mode, file.link, file.content)
     for file in recipe():

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -283,3 +284,32 @@ def test_building_twice_in_a_row_gives_the_same_layers(engine: Engine, built: Im
 def test_the_lock_file_does_not_need_a_home(engine: Engine, built: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     assert ensure(engine, plan(layer("one", "echo homeless"), name="test-images-homeless")).built
+
+
+def test_a_cancelled_build_ends_its_step_and_leaves_nothing(engine: Engine, built: Image) -> None:
+    sample = plan(layer("slow", "echo begun-5519; sleep 300"), name="test-images-cancelled")
+
+    def cancel(event: Event) -> None:
+        if isinstance(event, Output) and "begun-5519" in event.text:
+            raise KeyboardInterrupt
+
+    def left() -> list[str]:
+        with engine.call("listing"):
+            return [c["State"] for c in engine.api.containers(all=True) if "begun-5519" in c["Command"]]
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure(engine, sample, progress=cancel)
+    deadline = time.monotonic() + 15
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left() == []
+    with pytest.raises(NotFoundError):
+        engine.get(f"/images/{tag(sample)}/json", doing="looking")
+
+
+def test_a_front_end_that_fails_does_not_read_as_an_engine_that_does(engine: Engine, built: Image) -> None:
+    def closed(event: Event) -> None:
+        raise BrokenPipeError("stdout is closed")
+
+    with pytest.raises(BrokenPipeError, match="stdout is closed"):
+        ensure(engine, plan(layer("one", "echo unheard"), name="test-images-unheard"), progress=closed)

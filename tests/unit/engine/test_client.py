@@ -15,7 +15,7 @@ import requests
 
 from runner.engine import Engine, connect, endpoint
 from runner.engine.client import unreachable
-from runner.errors import EngineError, EngineTimeout, EngineUnreachable, NotFoundError
+from runner.errors import EngineError, EngineTimeout, EngineUnreachable, ImageError, NotFoundError
 
 
 @contextmanager
@@ -128,3 +128,11 @@ def test_a_mistake_of_our_own_is_not_blamed_on_the_engine() -> None:
     engine = Engine(endpoint({"DOCKER_HOST": "unix:///x", "HOME": "/"}), "1.41")
     with pytest.raises(KeyError), engine.call("testing"):
         raise KeyError("mistake")
+
+
+def test_an_error_of_ours_passes_through_unchanged() -> None:
+    engine = Engine(endpoint({"DOCKER_HOST": "unix:///x", "HOME": "/"}), "1.41")
+    ours = ImageError("RUN curl: connection timed out")
+    with pytest.raises(ImageError) as caught, engine.call("building"):
+        raise ours
+    assert caught.value is ours

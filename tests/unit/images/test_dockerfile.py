@@ -130,3 +130,9 @@ def test_a_kits_own_base_counts_by_its_files(tmp_path: Path) -> None:
     before = tag(sample)
     tmp_path.joinpath("more").write_text("x")
     assert tag(sample) != before
+
+
+def test_versions_read_from_folder_names_are_those_of_the_metadata() -> None:
+    told = {distribution.name.lower().replace("_", "-"): distribution.version for distribution in program.libraries()}
+    assert program._versions() == told
+    assert {"httpx", "tenacity", "anyio", "certifi"} <= set(told)

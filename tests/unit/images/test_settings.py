@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import ConfigError, ImageError
-from runner.images import program, settings
+from runner.images import settings
+from runner.kits.data import data_folder
 
 PREDEFINED = {"HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"}
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIBone\n-----END CERTIFICATE-----"
@@ -22,7 +23,7 @@ def read(home: Path, *certificates: Path, **environ: str) -> settings.Settings:
 
 def run(given: settings.Settings, command: str) -> str:
     """The build's own script, run here with the arguments of a build."""
-    script = program.data_folder("images") / "build" / "run"
+    script = data_folder("images") / "build" / "run"
     environ = {"PATH": os.environ["PATH"], **given.arguments()}
     clean = '; rm -rf "$SBX_BUILD"' if "FTP_PROXY" in environ else ""
     return subprocess.run(
