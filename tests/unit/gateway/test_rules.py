@@ -14,7 +14,7 @@ from runner.kits.plan import Network, Rule
 PIP = """#!/bin/sh
 case "$1 $2" in
   "config list") printf "global.extra-index-url='http://extra.corp.example:8080/simple file:///opt/x'\\n" ;;
-  "install --help") printf '  -i, --index-url <url>  Base URL of the index\\n   (default https://index.example/simple). This\\n' ;;
+  "install --help") printf '  -i, --index-url <url>  Base URL (default\\n https://index.example/simple). This\\n' ;;
   "install --dry-run") printf '{"install": [{"download_info": {"url": "https://files.example/a.whl"}}]}' ;;
 esac
 """
