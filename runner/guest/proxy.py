@@ -8,33 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from runner.wire.agent import PROXY_PORT
 from runner.wire.messages import Dial
 from runner.wire.mux import Mux, MuxClosed, Stream
 
-PORT = 3128
-"""The proxy's port on the container's loopback."""
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 512
 """Most connections at once; half of the wire's streams, so that the rest of a session never starves."""
 BACKLOG = 256
 READ_SIZE = 64 * 1024
 
-NO_PROXY = "localhost,127.0.0.1,::1"
-"""Names and addresses only: some clients read a network (`127.0.0.0/8`) as a name, and one of them fails on it."""
-
-
-def environment(port: int = PORT) -> Mapping[str, str]:
-    """The variables that lead programs to the proxy, in both spellings: clients differ in which one they read."""
-    url = f"http://{HOST}:{port}"
-    names = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "ALL_PROXY": url, "NO_PROXY": NO_PROXY}
-    return names | {name.lower(): value for name, value in names.items()}
-
 
 @contextlib.asynccontextmanager
-async def serve(mux: Mux[Any], *, port: int = PORT, call: Callable[[], str] = lambda: "") -> AsyncIterator[int]:
+async def serve(mux: Mux[Any], *, port: int = PROXY_PORT, call: Callable[[], str] = lambda: "") -> AsyncIterator[int]:
     """Listens while the context lasts; yields the port. Leaving it ends every connection.
 
     Args:

@@ -15,6 +15,9 @@ GUEST_UID = 64000
 HOOK_UID = 64001
 """The guards' uid and gid. Refused as a workspace's owner."""
 
+PROXY_PORT = 3128
+"""The port of the container's loopback on which the guest listens for the gateway's proxy."""
+
 EVENTS = ("preGeneration", "preToolCall", "postToolCall", "postGeneration")
 """The four events, in the order of a turn."""
 

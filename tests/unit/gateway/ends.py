@@ -70,11 +70,14 @@ async def wire() -> AsyncIterator[Wire]:
     finally:
         for task in [*runs, *handlers]:
             task.cancel()
-        await asyncio.gather(*runs, *handlers, return_exceptions=True)
+        results = await asyncio.gather(*runs, *handlers, return_exceptions=True)
         for end in (host, guest):
             end.writer.close()
             with contextlib.suppress(OSError):
                 await end.writer.wait_closed()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result  # what a guest sends must never raise in the host
 
 
 class HttpServer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import random
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.gateway.decisions import DecisionLog, Entry, learned, read_log
+from runner.gateway.environment import proxy_environment, trust_environment
 from runner.gateway.interception import Authority
 from runner.gateway.names import Address
 from runner.gateway.proxy import EgressProxy, Limits, resolve
@@ -476,11 +478,42 @@ def test_learning_gives_the_rules_under_which_the_same_run_passes_again() -> Non
 
 
 def test_programs_find_the_proxy_in_both_spellings_and_no_network_stands_in_no_proxy() -> None:
-    variables = door.environment()
+    variables = proxy_environment()
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         assert variables[name] == variables[name.lower()] == "http://127.0.0.1:3128"
     assert variables["NO_PROXY"] == variables["no_proxy"]
     assert "/" not in variables["NO_PROXY"]
+    assert "docker" not in variables["NO_PROXY"]
+
+
+def test_common_clients_are_told_of_the_authority() -> None:
+    variables = trust_environment("/run/bundle.pem", "/run/authority.pem")
+    assert variables["SSL_CERT_FILE"] == variables["GIT_SSL_CAINFO"] == "/run/bundle.pem"
+    assert variables["NODE_EXTRA_CA_CERTS"] == "/run/authority.pem"
+
+
+async def test_nothing_that_a_program_sends_raises_in_the_host() -> None:
+    chance = random.Random(7)
+    seeds = [
+        b"GET http://web.test:1/a?b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
+        b"CONNECT web.test:443 HTTP/1.1\r\nHost: x\r\n\r\n\x16\x03\x01\x00\x10\x01\x00\x00\x0cxxxxxxxxxxxx",
+        b"POST http://[::1]:80/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    ]
+    pieces = [b"", b"\0", b"\xff", b":", b"\r\n", b"/", b" ", b"["]
+    async with sandbox("web.test:*", limits=Limits(hello=0.02, idle=0.05)) as box:
+        for _ in range(150):
+            data = bytearray(chance.choice(seeds))
+            for _ in range(chance.randint(0, 6)):
+                at = chance.randrange(len(data))
+                data[at : at + chance.randint(0, 2)] = chance.choice(pieces)
+            with contextlib.suppress(OSError):
+                reader, writer = await box.open()
+                writer.write(bytes(data))
+                writer.write_eof()
+                async with asyncio.timeout(PATIENCE):
+                    await reader.read()
+            await close(writer)
+        assert len(box.log) > 25
 
 
 async def test_the_hosts_resolver_gives_addresses() -> None:
