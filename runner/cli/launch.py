@@ -12,10 +12,12 @@ session    the guest is up and has been told its agent
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import secrets
 import shutil
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -30,12 +32,16 @@ if TYPE_CHECKING:
     from runner.engine import Engine
     from runner.frontends.banner import Banner
     from runner.gateway.grants import Wish
+    from runner.gateway.model import ModelRelay
     from runner.images.build import Image
     from runner.images.events import Progress
     from runner.kits.agent import AgentFile
     from runner.kits.plan import Plan
+    from runner.sandbox.container import Order
     from runner.sandbox.profile import Profile
     from runner.sandbox.workspace import Workspace
+    from runner.scripted.server import ScriptedServer
+    from runner.session.record import Record
     from runner.session.session import Session
     from runner.wire.agent import Agent
 
@@ -285,53 +291,31 @@ async def open_session(
     engine: Engine, prepared: Prepared, image: Image, *, redact: Callable[[str], str] | None = None
 ) -> AsyncIterator[Session]:
     """A session that is ready to be asked; everything of it is ended with the block."""
-    from runner.sandbox import sweep
-    from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor, Sandbox
+    from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
     from runner.session.record import Record, unchanged
-    from runner.session.session import Session, Setup, snapshot
     from runner.wire.messages import Event
 
-    options, what = prepared.options, prepared.what
-    locks = private(prepared.folders.state / "sandboxes")
+    options = prepared.options
     # A resumed session goes on in its own record: a new one would lack what was said before, at the next resume.
     if prepared.resumed:
         record, _ = Record.reopen(prepared.resumed, redact=redact or unchanged)
     else:
         record = Record.create(prepared.folders, redact=redact or unchanged)
-    kept = await asyncio.to_thread(_kept, engine, prepared, image) if options.keep and not options.new else None
-    order = _order(prepared, image, record.id, kept)
-    label = f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}"
-    janitor = Janitor(engine, label)
     status, code = "completed", 0
     try:
-        server = scripted_model(prepared) if options.demo else None
-        with server or nullcontext():
-            agent = prepared.agent
-            if server:
-                agent = replace(agent, provider="demo", model="scripted", urls=(server.url,))
-            relay = _relay(agent, what.agent, options)
-            _start(record, prepared, order, image, agent)
-            if kept:
-                sandbox = await Sandbox.reopen(engine, kept["Id"], order, locks)
-            else:
-                sandbox = await Sandbox.create(engine, order, locks)
-            setup = Setup(
-                agent=agent,
-                snapshot=snapshot(what.folder) if what.folder else b"",
-                environment={v.name: v.value for v in what.plan.environment},
-                network=options.network,
-                interactive=options.interactive,
-                history=prepared.history,
-            )
-            session = Session(
-                sandbox, setup, record, relay, banner=_banner(prepared, agent, image, order, record.id, bool(kept))
-            )
-            async with session:
-                sweeping = asyncio.create_task(asyncio.to_thread(_sweep, sweep.sweep, engine, locks))
-                try:
-                    yield session
-                finally:
-                    await asyncio.gather(sweeping, return_exceptions=True)
+        kept = await asyncio.to_thread(_kept, engine, prepared, image) if options.keep and not options.new else None
+        order = _order(prepared, image, record.id, kept)
+        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
+        try:
+            with (scripted_model(prepared) if options.demo else None) or nullcontext() as server:
+                async with await _session(engine, prepared, image, record, order, kept, server) as session:
+                    sweeping = asyncio.create_task(asyncio.to_thread(_sweep, engine, locks_of(prepared.folders)))
+                    try:
+                        yield session
+                    finally:
+                        await asyncio.gather(sweeping, return_exceptions=True)
+        finally:
+            janitor.done()
     except SbxError as error:
         status, code = "failed", error.exit_code
         raise
@@ -342,12 +326,52 @@ async def open_session(
     finally:
         record.write(Event("session.end", {"status": status, "code": code}))
         record.close()
-        janitor.done()
 
 
-def _sweep(sweep: Callable[[Engine, Path], list[str]], engine: Engine, locks: Path) -> None:
+async def _session(
+    engine: Engine,
+    prepared: Prepared,
+    image: Image,
+    record: Record,
+    order: Order,
+    kept: dict[str, Any] | None,
+    server: ScriptedServer | None,
+) -> Session:
+    """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
+    from runner.sandbox.container import Sandbox
+    from runner.session.session import Session, Setup, snapshot
+
+    options, what = prepared.options, prepared.what
+    agent = prepared.agent
+    if server:
+        agent = replace(agent, provider="demo", model="scripted", urls=(server.url,))
+    _start(record, prepared, order, image, agent)
+    setup = Setup(
+        agent=agent,
+        snapshot=snapshot(what.folder) if what.folder else b"",
+        environment={v.name: v.value for v in what.plan.environment},
+        network=options.network,
+        interactive=options.interactive,
+        history=prepared.history,
+    )
+    relay = _relay(agent, what.agent, options)
+    banner = _banner(prepared, agent, image, order, record.id, bool(kept))
+    locks = locks_of(prepared.folders)
+    if kept:
+        sandbox = await Sandbox.reopen(engine, kept["Id"], order, locks)
+    else:
+        sandbox = await Sandbox.create(engine, order, locks)
+    return Session(sandbox, setup, record, relay, banner=banner)
+
+
+def locks_of(folders: Folders) -> Path:
+    """Where the lock file of each sandbox's name is."""
+    return private(folders.state / "sandboxes")
+
+
+def _sweep(engine: Engine, locks: Path) -> None:
     """Leftovers are nobody's business in this run: what cannot be removed now is found by the next one."""
-    from runner.errors import SbxError
+    from runner.sandbox.sweep import sweep
 
     try:
         sweep(engine, locks)
@@ -355,7 +379,7 @@ def _sweep(sweep: Callable[[Engine, Path], list[str]], engine: Engine, locks: Pa
         return
 
 
-def scripted_model(prepared: Prepared) -> Any:
+def scripted_model(prepared: Prepared) -> ScriptedServer:
     """The built-in scripted model, for this kit's own script where it has one."""
     from runner import scripted
     from runner.scripted.script import load_script
@@ -367,7 +391,7 @@ def scripted_model(prepared: Prepared) -> Any:
     return ScriptedServer(load_script(path))
 
 
-def _relay(agent: Agent, agent_file: AgentFile, options: Options) -> Any:
+def _relay(agent: Agent, agent_file: AgentFile, options: Options) -> ModelRelay:
     from runner.gateway.model import ModelRelay, read_key
 
     variable = "" if options.demo else agent_file.provider.key
@@ -398,7 +422,7 @@ def _kept(engine: Engine, prepared: Prepared, image: Image) -> dict[str, Any] | 
     return idle[0] if idle else None
 
 
-def _order(prepared: Prepared, image: Image, session: str, kept: dict[str, Any] | None) -> Any:
+def _order(prepared: Prepared, image: Image, session: str, kept: dict[str, Any] | None) -> Order:
     from runner.sandbox.container import LABEL_SANDBOX, Order
 
     options, place = prepared.options, prepared.workspace
@@ -428,7 +452,7 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _start(record: Any, prepared: Prepared, order: Any, image: Image, agent: Agent) -> None:
+def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent: Agent) -> None:
     """The record's first line."""
     from runner.wire.messages import Event
 
@@ -458,7 +482,7 @@ def _start(record: Any, prepared: Prepared, order: Any, image: Image, agent: Age
     )
 
 
-def _banner(prepared: Prepared, agent: Agent, image: Image, order: Any, session: str, taken_up: bool) -> Banner:
+def _banner(prepared: Prepared, agent: Agent, image: Image, order: Order, session: str, taken_up: bool) -> Banner:
     from runner.frontends.banner import Banner, count_hooks
     from runner.wire.agent import EVENTS, GUARD_EVENTS, MORE_EVENTS
 
@@ -486,10 +510,16 @@ def _banner(prepared: Prepared, agent: Agent, image: Image, order: Any, session:
 
 
 def connect(prepared: Prepared) -> Engine:
-    """The engine; NotFoundError and the like of its configuration are told as its own errors."""
+    """The engine. What a session needs later is imported meanwhile: from here on, a run mostly waits for the engine."""
     from runner.engine import connect as connect_engine
 
+    threading.Thread(target=_warm_up, daemon=True).start()
     return connect_engine(prepared.options.environ)
+
+
+def _warm_up() -> None:
+    for name in ("runner.session.session", "runner.gateway.model", "runner.frontends.printer", "httpx", "httpcore"):
+        importlib.import_module(name)
 
 
 __all__ = ["NotFoundError", "Options", "Prepared", "What", "connect", "find_image", "open_session", "prepare"]

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tarfile
+import threading
 import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -89,6 +90,8 @@ class Guest:
         """Until the wire ends. Returns the process's exit code."""
         version = ".".join(map(str, sys.version_info[:3]))
         self._mux.post(m.Ready(VERSION, _program_version(), self._owner.uid, self._owner.gid, version))
+        warm = threading.Thread(target=_warm_up, daemon=True)
+        warm.start()
         code = 0
         try:
             async with asyncio.timeout(HELLO_WITHIN) as patience:
@@ -280,7 +283,6 @@ class Guest:
         return self._model
 
     async def _resolve(self) -> Model:
-        # Only when a model is needed: httpx takes a tenth of a second and a third of the guest's memory.
         from runner.guest.model import transport
         from runner.guest.model.client import Model
         from runner.guest.model.resolve import resolve
@@ -348,6 +350,11 @@ class Guest:
         if choice in ("once", "session"):
             return ""
         return str(answer.get("reason") or ("rejected" if answer else "nobody is there to allow it"))
+
+
+def _warm_up() -> None:
+    """Imports what the first model request needs, while the guest waits for the host and for hooks."""
+    import runner.guest.model.resolve  # noqa: F401
 
 
 def _lay_snapshot(data: bytes, folder: Path) -> None:
