@@ -291,6 +291,7 @@ async def open_session(
     engine: Engine, prepared: Prepared, image: Image, *, redact: Callable[[str], str] | None = None
 ) -> AsyncIterator[Session]:
     """A session that is ready to be asked; everything of it is ended with the block."""
+    from runner.cli.running import signal_of
     from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
     from runner.session.record import Record, unchanged
     from runner.wire.messages import Event
@@ -319,9 +320,11 @@ async def open_session(
     except SbxError as error:
         status, code = "failed", error.exit_code
         raise
-    except BaseException as error:
-        # A signal comes as a cancel; what else there is, is a mistake of ours.
-        status, code = ("interrupted", 130) if isinstance(error, asyncio.CancelledError) else ("failed", 1)
+    except asyncio.CancelledError as error:
+        status, code = "interrupted", 128 + signal_of(error)
+        raise
+    except BaseException:
+        status, code = "failed", 1
         raise
     finally:
         record.write(Event("session.end", {"status": status, "code": code}))

@@ -12,6 +12,12 @@ from runner.errors import Interrupted
 Result = TypeVar("Result")
 
 
+def signal_of(error: asyncio.CancelledError) -> int:
+    """The signal that a cancel came from; SIGINT when it says none."""
+    name = str(error.args[0]) if error.args else ""
+    return signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT
+
+
 def run_async(work: Coroutine[Any, Any, Result], *, interrupts: bool = True) -> Result:
     """Runs `work` to its end. SIGTERM, and with `interrupts` SIGINT, cancels it; its clean-up is waited for.
 
@@ -26,7 +32,7 @@ def run_async(work: Coroutine[Any, Any, Result], *, interrupts: bool = True) -> 
 
         def end(number: signal.Signals) -> None:
             caught.append(number)
-            task.cancel()
+            task.cancel(number.name)  # so that whoever cleans up can say why
 
         for number in (signal.SIGTERM, *((signal.SIGINT,) if interrupts else ())):
             loop.add_signal_handler(number, end, number)
