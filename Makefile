@@ -33,7 +33,7 @@ format: setup
 	$(VENV)/bin/ruff format .
 
 lock: setup  ## resolve the dependencies anew
-	$(VENV)/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --quiet \
+	$(VENV)/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --quiet \
 		--python-version 3.11 pyproject.toml --group dev -o requirements.lock
 
 clean:

@@ -135,7 +135,8 @@ def _check_host(suite: str) -> None:
     if os.geteuid() != 0:
         raise ImageError(
             "no registry answers, and a Debian can be made from packages by root only",
-            hint=f"run `sudo sbx doctor --fix` once, {elsewhere}; pull debian:{suite}-slim where a registry answers",
+            hint="run the same command once as root on Debian or Ubuntu with debootstrap installed (the base "
+            f"then stays in the engine), {elsewhere} (debian:{suite}-slim)",
         )
     if shutil.which("debootstrap") is None:
         raise ImageError(

@@ -46,7 +46,7 @@ HEAVY = {
     ),
     "java": (
         "cd /tmp && printf 'class M { public static void main(String[] a) { System.out.println(42); } }' > M.java"
-        " && javac M.java && java M && mvn --version >/dev/null",
+        " && javac M.java && java M && mvn --batch-mode --version >/dev/null 2>&1",
         "42",
     ),
     "browser": (
