@@ -64,7 +64,7 @@ def compose(
         UsageError: an argument lacks a value, is unknown, or its value does not fit.
     """
     loader = _Loader(finder or Finder(), arguments or GivenArguments(), checking)
-    chain = loader.chain(str(sandbox))
+    chain = loader.chain(str(sandbox.absolute() if isinstance(sandbox, Path) else sandbox))
     base = chain[-1]
     mixins = [mixin for kit in chain for mixin in loader.mixins_of(kit)]
     mixins += [loader.mixin(reference, None) for reference in kits]

@@ -58,6 +58,12 @@ def test_network_lists_append_and_keep_their_first_source(write_kit):
     assert network.deny == (Rule("c.org", "tool"),)
 
 
+def test_a_path_object_is_always_a_folder(write_kit, monkeypatch):
+    box = write_kit("box", BOX)
+    monkeypatch.chdir(box.parent)
+    assert compose(Path("box")).name == "box"
+
+
 CLASHES = {
     "a variable": (
         "environment: {variables: {A: '1'}}\n",
