@@ -289,8 +289,8 @@ class _Merge:
                 place=place,
                 hint="a later kit may only add inject rules to it",
             )
-        added = tuple(inject for inject in credential.inject if inject not in first.inject)
-        self.credentials[service] = replace(first, inject=first.inject + added)
+        together = tuple(dict.fromkeys(first.inject + credential.inject))
+        self.credentials[service] = replace(first, inject=together)
 
     def plan(self, chain: Sequence[Kit]) -> Plan:
         """The plan; `chain` is the sandbox kit with its parents, the eldest first."""

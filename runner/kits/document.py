@@ -32,6 +32,9 @@ MAX_NODES = 50_000
 MAX_DEPTH = 60
 """Deepest nesting."""
 
+MAX_STEP = 80
+"""Characters of a key that a message shows."""
+
 Step = str | int
 """A key of a mapping, or an index into a list."""
 Scalars = str | int | float | bool | None
@@ -228,6 +231,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def unknown_key(name: str, known: Iterable[str], place: str, where: str = "") -> ConfigError:
     """The error for a key that a grammar does not have."""
     known = tuple(known)
+    name = printable(name, MAX_STEP)
     inside = f" in {where}" if where else ""
     if near := nearest(name, known):
         return ConfigError(f"unknown key {name!r}{inside}; did you mean {near!r}?", place=place)
@@ -239,8 +243,18 @@ def dotted(steps: Iterable[Step]) -> str:
     """`("setup", "install", 0)` as `setup.install[0]`."""
     text = ""
     for step in steps:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        shown = printable(str(step), MAX_STEP)
+        text += f"[{shown}]" if isinstance(step, int) else f".{shown}" if text else shown
     return text
+
+
+def printable(text: str, limit: int = 400) -> str:
+    """A text from a file for a message: cut in the middle, and without what a terminal would obey."""
+    if len(text) > limit:
+        text = f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 _WORDS: dict[str, Scalars] = {

@@ -67,7 +67,7 @@ _WRAPPERS = frozenset(
 _PUNCTUATION = ";&|()<>\n`"
 _COMMENT_LINE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _COMMENT_AT_END = re.compile(r"[ \t]#.*$", re.MULTILINE)
-_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1(.*)\n(?:.*\n)*?[ \t]*\2[ \t]*$", re.MULTILINE)
+_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S*$")
 _SKIPPED = frozenset("-0123456789$")
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ash"))
@@ -124,7 +124,7 @@ def _simple_commands(command: Sequence[str]) -> list[list[str]]:
 
 
 def _split_script(text: str) -> list[list[str]]:
-    text = _HERE_DOCUMENT.sub(r"\3", _COMMENT_LINE.sub("", text)).replace("\\\n", " ")
+    text = _without_here_documents(_COMMENT_LINE.sub("", text)).replace("\\\n", " ")
     try:
         return _split_commands(text)
     except ValueError:
@@ -133,6 +133,19 @@ def _split_script(text: str) -> list[list[str]]:
             return _split_commands(_COMMENT_AT_END.sub("", text))
         except ValueError:
             return []
+
+
+def _without_here_documents(text: str) -> str:
+    kept: list[str] = []
+    end = ""
+    for line in text.splitlines():
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        kept.append(line)
+        if "<<" in line and (match := _HERE_DOCUMENT.search(line)):
+            end = match[2]
+    return "\n".join(kept)
 
 
 def _split_commands(text: str) -> list[list[str]]:

@@ -124,6 +124,13 @@ def test_other_startup_commands_are_not_called_hopeless(entry):
     assert hopeless_startup([entry]) == ()
 
 
+def test_a_hostile_startup_script_is_read_in_little_time():
+    started = time.perf_counter()
+    for script in ("cat <<A\n" * 50_000, "<<A " * 100_000, "'" * 200_001, "a;" * 100_000):
+        hopeless_startup([Startup(("sh", "-c", script), "0")])
+    assert time.perf_counter() - started < 8
+
+
 @pytest.mark.parametrize("kind", ["sandbox", "mixin"])
 def test_a_new_kit_is_valid_from_the_start(tmp_path, kind):
     folder = init("new-kit", tmp_path, kind=kind)
