@@ -344,8 +344,9 @@ class _Reading:
 
     def _convert(self, node: yaml.Node, depth: int) -> tuple[Node, int]:
         """Our node for the parser's, and how many nodes it counts for."""
-        import yaml
-
+        if node.id == "scalar":  # type: ignore[attr-defined]
+            mark = node.start_mark
+            return self._scalar(node, mark.line + 1, mark.column + 1), 1
         identity = id(node)
         if identity in self.done:
             found, count = self.done[identity]
@@ -359,9 +360,7 @@ class _Reading:
         line, column = mark.line + 1, mark.column + 1
         count = 1
         ours: Node
-        if isinstance(node, yaml.ScalarNode):
-            ours = self._scalar(node, line, column)
-        elif isinstance(node, yaml.SequenceNode):
+        if node.id == "sequence":  # type: ignore[attr-defined]
             self._check_tag(node, "seq")
             items = []
             for item in node.value:
