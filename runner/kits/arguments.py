@@ -16,7 +16,7 @@ from pathlib import Path
 from runner.errors import ConfigError, UsageError
 from runner.kits import document as yaml
 from runner.kits import rules
-from runner.kits.document import Listing, Node, Scalar, load_mapping, nearest, read_text, scalar_value
+from runner.kits.document import Listing, Node, Scalar, load_mapping, nearest, printable, read_text, scalar_value
 from runner.kits.section import Reading
 
 USE = re.compile(r"\$\{\{[ \t]*kit\.args\.([^\s{}]*)[ \t]*\}\}")
@@ -121,7 +121,9 @@ def resolve(declared: Mapping[str, Argument], given: Mapping[str, str]) -> dict[
     for name, argument in declared.items():
         if name in given:
             if fault := argument.fault(given[name]):
-                raise UsageError(f"argument {name}: {fault}", place=argument.place, hint=argument.description or None)
+                raise UsageError(
+                    f"argument {name}: {fault}", place=argument.place, hint=printable(argument.description) or None
+                )
             values[name] = given[name]
         elif argument.default is not None:
             values[name] = argument.default

@@ -221,9 +221,10 @@ def warn_of_unreached(
     reading: Reading, credentials: tuple[Credential, ...], allow: tuple[str, ...], places: Places
 ) -> None:
     """A credential set on requests that the kit itself does not let out is probably a slip."""
+    allowed = rules.Hosts(allow)
     for credential in credentials:
         for inject in credential.inject:
-            if not rules.network(inject.domain) and not rules.covers(allow, inject.domain):
+            if not rules.network(inject.domain) and not allowed.name(inject.domain):
                 reading.warnings.append(
                     f"{places['credentials', credential.service]}: the credential {credential.service!r} goes to "
                     f"{inject.domain}, which permissions.network.allow does not name"

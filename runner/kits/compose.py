@@ -64,7 +64,7 @@ def compose(
         UsageError: an argument lacks a value, is unknown, or its value does not fit.
     """
     loader = _Loader(finder or Finder(), arguments or GivenArguments(), checking)
-    chain = loader.chain(str(sandbox))
+    chain = loader.chain(str(sandbox.absolute() if isinstance(sandbox, Path) else sandbox))
     base = chain[-1]
     mixins = [mixin for kit in chain for mixin in loader.mixins_of(kit)]
     mixins += [loader.mixin(reference, None) for reference in kits]
@@ -289,8 +289,8 @@ class _Merge:
                 place=place,
                 hint="a later kit may only add inject rules to it",
             )
-        added = tuple(inject for inject in credential.inject if inject not in first.inject)
-        self.credentials[service] = replace(first, inject=first.inject + added)
+        together = tuple(dict.fromkeys(first.inject + credential.inject))
+        self.credentials[service] = replace(first, inject=together)
 
     def plan(self, chain: Sequence[Kit]) -> Plan:
         """The plan; `chain` is the sandbox kit with its parents, the eldest first."""

@@ -32,6 +32,9 @@ MAX_NODES = 50_000
 MAX_DEPTH = 60
 """Deepest nesting."""
 
+MAX_STEP = 80
+"""Characters of a key that a message shows."""
+
 Step = str | int
 """A key of a mapping, or an index into a list."""
 Scalars = str | int | float | bool | None
@@ -228,6 +231,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def unknown_key(name: str, known: Iterable[str], place: str, where: str = "") -> ConfigError:
     """The error for a key that a grammar does not have."""
     known = tuple(known)
+    name = printable(name, MAX_STEP)
     inside = f" in {where}" if where else ""
     if near := nearest(name, known):
         return ConfigError(f"unknown key {name!r}{inside}; did you mean {near!r}?", place=place)
@@ -239,8 +243,18 @@ def dotted(steps: Iterable[Step]) -> str:
     """`("setup", "install", 0)` as `setup.install[0]`."""
     text = ""
     for step in steps:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        shown = printable(str(step), MAX_STEP)
+        text += f"[{shown}]" if isinstance(step, int) else f".{shown}" if text else shown
     return text
+
+
+def printable(text: str, limit: int = 400) -> str:
+    """A text from a file for a message: cut in the middle, and without what a terminal would obey."""
+    if len(text) > limit:
+        text = f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 _WORDS: dict[str, Scalars] = {
@@ -330,8 +344,9 @@ class _Reading:
 
     def _convert(self, node: yaml.Node, depth: int) -> tuple[Node, int]:
         """Our node for the parser's, and how many nodes it counts for."""
-        import yaml
-
+        if node.id == "scalar":  # type: ignore[attr-defined]
+            mark = node.start_mark
+            return self._scalar(node, mark.line + 1, mark.column + 1), 1
         identity = id(node)
         if identity in self.done:
             found, count = self.done[identity]
@@ -345,9 +360,7 @@ class _Reading:
         line, column = mark.line + 1, mark.column + 1
         count = 1
         ours: Node
-        if isinstance(node, yaml.ScalarNode):
-            ours = self._scalar(node, line, column)
-        elif isinstance(node, yaml.SequenceNode):
+        if node.id == "sequence":  # type: ignore[attr-defined]
             self._check_tag(node, "seq")
             items = []
             for item in node.value:

@@ -7,8 +7,10 @@ some commands cannot work so. They are named before anybody waits for them.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from runner.kits.plan import Layer, Plan, Startup
@@ -59,10 +61,15 @@ SERVICES = {"ssh": "sshd", "sshd": "sshd", "docker": "dockerd", "cron": "cron", 
 ROOT = frozenset(("0", "root", "0:0", "root:root"))
 
 _WRAPPERS = frozenset(
-    ("exec", "env", "nohup", "setsid", "time", "command", "nice", "timeout", "tini", "--", "then", "do")
+    "exec env nohup setsid time command nice timeout tini -- if then else elif while until do ! {".split()
 )
-_SPLIT = re.compile(r"&&|\|\||[;|&\n(){}]|\$\(|`")
+"""Words before the program's name."""
+_PUNCTUATION = ";&|()<>\n`"
+_COMMENT_LINE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+_COMMENT_AT_END = re.compile(r"[ \t]#.*$", re.MULTILINE)
+_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S*$")
+_SKIPPED = frozenset("-0123456789$")
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ash"))
 
 
@@ -92,12 +99,10 @@ def hopeless_startup(startup: Sequence[Startup]) -> tuple[Hopeless, ...]:
 def _programs(command: Sequence[str]) -> list[str]:
     """Names of the programs that an argv starts, those inside `sh -c TEXT` too; read from the text, so a guess."""
     found: list[str] = []
-    for simple in _simple_commands(command):
-        words = list(simple)
-        while words and (
-            words[0] in _WRAPPERS or _ASSIGNMENT.match(words[0]) or words[0].startswith("-") or words[0][0].isdigit()
-        ):
-            words.pop(0)
+    for words in _simple_commands(command):
+        while words and (words[0] in _WRAPPERS or _ASSIGNMENT.match(words[0]) or words[0][:1] in _SKIPPED):
+            # `command -v apt-get` only asks whether it is there
+            words = [] if words[:2] in (["command", "-v"], ["command", "-V"]) else words[1:]
         if not words:
             continue
         name = words[0].rpartition("/")[2]
@@ -108,15 +113,52 @@ def _programs(command: Sequence[str]) -> list[str]:
 
 
 def _simple_commands(command: Sequence[str]) -> list[list[str]]:
-    if not command:
-        return []
-    if command[0].rpartition("/")[2] not in _SHELLS:
-        return [[word for word in command if word]]
-    for index, word in enumerate(command[1:], 1):
-        if word.startswith("-") and not word.startswith("--") and "c" in word and index + 1 < len(command):
-            lines = [line for line in command[index + 1].splitlines() if not line.lstrip().startswith("#")]
-            return [part.split() for part in _SPLIT.split("\n".join(lines)) if part.strip()]
+    """The simple commands of an argv: itself, or those in the text that it hands to a shell."""
+    words = [word for word in command if word]
+    if not words or words[0].rpartition("/")[2] not in _SHELLS:
+        return [words] if words else []
+    for word, following in pairwise(words[1:]):
+        if word.startswith("-") and not word.startswith("--") and "c" in word:
+            return _split_script(following)
     return []
+
+
+def _split_script(text: str) -> list[list[str]]:
+    text = _without_here_documents(_COMMENT_LINE.sub("", text)).replace("\\\n", " ")
+    try:
+        return _split_commands(text)
+    except ValueError:
+        # an apostrophe in a comment at a line's end looks like an open quote
+        try:
+            return _split_commands(_COMMENT_AT_END.sub("", text))
+        except ValueError:
+            return []
+
+
+def _without_here_documents(text: str) -> str:
+    kept: list[str] = []
+    end = ""
+    for line in text.splitlines():
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        kept.append(line)
+        if "<<" in line and (match := _HERE_DOCUMENT.search(line)):
+            end = match[2]
+    return "\n".join(kept)
+
+
+def _split_commands(text: str) -> list[list[str]]:
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=_PUNCTUATION)
+    lexer.whitespace = " \t\r"
+    lexer.commenters = ""
+    commands: list[list[str]] = [[]]
+    for token in lexer:
+        if token.strip(_PUNCTUATION):
+            commands[-1].append(token)
+        elif "<" not in token and ">" not in token:
+            commands.append([])
+    return [words for words in commands if words]
 
 
 def inspect(plan: Plan) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.errors import ConfigError, NotFoundError, UsageError
@@ -66,14 +66,12 @@ class Kit:
         )
 
     def digest(self) -> str:
-        """Hex SHA-256 over everything the kit says, arguments filled in."""
-        spec = asdict(self.spec)
-        for key in ("places", "arguments"):
-            del spec[key]
+        """Hex SHA-256 over everything the kit says, arguments filled in. Comments and the order of keys say nothing."""
+        said = self.document.data if self.document else {"name": self.name}
         return _digest(
             [
                 "kit",
-                _without_places(spec),
+                {key: value for key, value in said.items() if key != "args"},
                 list(self.arguments),
                 [_file_digest(file) for file in self.home],
                 [_file_digest(file) for file in self.workspace],
@@ -213,12 +211,3 @@ def _digest(value: object) -> str:
 
 def _file_digest(file: CopiedFile) -> list[object]:
     return [file.path, file.mode, file.link, hashlib.sha256(file.content).hexdigest()]
-
-
-def _without_places(value: object) -> object:
-    """The same data without the lines that things stand on: a comment added to a spec makes no other kit."""
-    if isinstance(value, dict):
-        return {key: _without_places(item) for key, item in value.items() if key != "place"}
-    if isinstance(value, list | tuple):
-        return [_without_places(item) for item in value]
-    return value

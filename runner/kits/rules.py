@@ -18,7 +18,6 @@ DOTTED = re.compile(r"[a-z][a-zA-Z0-9]*(\.[a-z][a-zA-Z0-9]*)*")
 GROUP = re.compile(r"@[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKmMgGtTpP])?(?:[iI]?[bB])?")
 MODE = re.compile(r"0?[0-7]{1,4}")
-PLACEHOLDER = re.compile(r"\$\{[^}]+\}")
 
 RESERVED_PREFIXES = ("SBX_", "DOCKER_", "DASH_", "LD_")
 RESERVED_NAMES = frozenset(("HOME", "USER", "SHELL", "PATH"))
@@ -114,9 +113,14 @@ def parse_size(value: str) -> int:
 
 def file_content(value: str) -> str:
     """Content of `setup.files`: of all `${…}`, only `${WORKDIR}` is filled in, so no other may stand there."""
-    for match in PLACEHOLDER.finditer(value):
-        if match[0] != "${WORKDIR}":
-            return f"the content uses {match[0]}; only ${{WORKDIR}} is filled in"
+    start = value.find("${")
+    while start >= 0:
+        end = value.find("}", start)
+        if end < 0:
+            break  # never closed, so it is plain text; looking on from each "${" would take for ever
+        if end > start + 2 and value[start : end + 1] != "${WORKDIR}":
+            return f"the content uses {value[start : end + 1]}; only ${{WORKDIR}} is filled in"
+        start = value.find("${", start + 2 if end == start + 2 else end)
     return ""
 
 
@@ -164,18 +168,34 @@ def split_port(value: str) -> tuple[str, str, str]:
     return host, port, f"{value!r} lacks its port" if colon and not port else ""
 
 
-def covers(patterns: Iterable[str], domain: str) -> bool:
-    """Whether an entry of a list of network patterns names `domain`, ports aside."""
-    wanted = split_port(domain)[0].lower().rstrip(".")
-    for pattern in patterns:
-        host = split_port(pattern)[0].lower().rstrip(".")
-        if host == wanted:
+class Hosts:
+    """The hosts that a list of network patterns names, ports aside."""
+
+    def __init__(self, patterns: Iterable[str]):
+        self._exact: set[str] = set()
+        self._one: set[str] = set()
+        self._many: set[str] = set()
+        for pattern in patterns:
+            host = split_port(pattern)[0].lower().rstrip(".")
+            self._exact.add(host)
+            if host.startswith("**."):
+                self._many.add(host.removeprefix("**."))
+            elif host.startswith("*."):
+                self._one.add(host.removeprefix("*."))
+
+    def name(self, domain: str) -> bool:
+        """Whether one of the patterns names `domain`, itself perhaps a pattern."""
+        wanted = split_port(domain)[0].lower().rstrip(".")
+        if wanted in self._exact:
             return True
-        if host.startswith("**.") and wanted.endswith(host[2:]) and len(wanted) > len(host) - 2:
+        first, _, rest = wanted.partition(".")
+        if rest in self._one and not first.startswith("*"):
             return True
-        if host.startswith("*.") and wanted.partition(".")[2] == host[2:] and not wanted.startswith("*"):
-            return True
-    return False
+        while rest:
+            if rest in self._many:
+                return True
+            rest = rest.partition(".")[2]
+        return False
 
 
 def _host_fault(value: str, host: str) -> str:

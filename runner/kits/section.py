@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from runner.errors import ConfigError
 from runner.kits import document as yaml
-from runner.kits.document import Document, Listing, Node, Scalar, Step, dotted, unknown_key
+from runner.kits.document import Document, Listing, Node, Scalar, Step, dotted, printable, unknown_key
 from runner.kits.rules import Rule
 
+MAX_PROBLEMS = 100
+"""Faults after which the reading of a file ends."""
 MAX_SHOWN = 20
 """Most further faults that an error lists."""
 
@@ -52,13 +54,15 @@ class Reading:
         return self.document.at(node)
 
     def problem(self, node: Node | None, message: str) -> None:
-        self.problems.append(Problem(message, self.at(node)))
+        self.problems.append(Problem(printable(message), self.at(node)))
+        if len(self.problems) >= MAX_PROBLEMS:
+            self.finish()
 
     def warn(self, node: Node | None, message: str) -> None:
-        self.warnings.append(f"{self.at(node)}: {message}")
+        self.warnings.append(f"{self.at(node)}: {printable(message)}")
 
     def ours(self, node: Node | None, what: str) -> None:
-        self.beyond.append(f"{self.at(node)}: {what}")
+        self.beyond.append(f"{self.at(node)}: {printable(what)}")
 
     def obey(self, node: Scalar, rule: Rule | None, where: str) -> bool:
         """Hold a value against a rule. A value that waits for an argument is fine until the argument is known."""
@@ -226,7 +230,7 @@ class Section:
         found = []
         for name, (key_node, item) in value.entries.items():
             if not isinstance(item, Scalar):
-                self.reading.problem(item, f"{self.where(key)}.{name}: must be text, not {_kind(item)}")
+                self.reading.problem(item, f"{dotted((*self.steps, key, name))}: must be text, not {_kind(item)}")
             elif self.reading.obey(key_node, rule, self.where(key)):
                 found.append((name, key_node, item))
         return found
@@ -269,7 +273,7 @@ class Section:
             if isinstance(item, Scalar) and item.plain and item.value is None:
                 item = yaml.Mapping(item.line, item.column, {})
             if not isinstance(item, yaml.Mapping):
-                self.reading.problem(item, f"{self.where(key)}.{name}: must be a mapping, not {_kind(item)}")
+                self.reading.problem(item, f"{dotted((*self.steps, key, name))}: must be a mapping, not {_kind(item)}")
                 continue
             inner = Section(self.reading, item, (*self.steps, key, name))
             yield key_node, inner
@@ -284,7 +288,7 @@ class Section:
                 self.reading.problem(key_node, f"{self.where(name)}: {self.elsewhere[name]}")
                 continue
             error = unknown_key(name, self.known, self.reading.at(key_node), self.where())
-            self.reading.problems.append(Problem(error.message, error.place or ""))
+            self.reading.problem(key_node, error.message)
 
 
 def _kind(node: Node) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from runner.errors import ConfigError
 from runner.kits.load import load_kit
+from runner.kits.validate import validate
 
 MIXIN = 'schemaVersion: "2"\nkind: mixin\nname: broken\n'
 SANDBOX = 'schemaVersion: "2"\nkind: sandbox\nname: broken\nsandbox:\n  image: debian\n'
@@ -485,3 +488,39 @@ def test_a_file_full_of_faults_lists_some_of_them(tmp_path, head):
     with pytest.raises(ConfigError) as caught:
         load_kit(tmp_path)
     assert (caught.value.log or "").splitlines()[-1] == "and 79 more"
+
+
+HOSTILE = {
+    "unknown keys": MIXIN + "".join(f"zz{n}: 1\n" for n in range(20_000)),
+    "open placeholders": MIXIN + "setup: {files: [{path: /a, content: '" + "${" * 400_000 + "'}]}\n",
+    "injects against allows": (
+        MIXIN
+        + "permissions: {network: {allow: ["
+        + ", ".join(f"a{n}.org" for n in range(20_000))
+        + "]}}\ncredentials: [{service: s, apiKey: {inject: ["
+        + ", ".join(f"{{domain: b{n}.org}}" for n in range(6_000))
+        + "]}}]\n"
+    ),
+    "an endless name": MIXIN.replace("broken", "x" * 900_000),
+    "a pattern": ARGS + "  a: {default: '" + "a" * 60_000 + "b', pattern: '(a*)*(a*)*(a*)*'}\n",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_spec_takes_little_time_and_little_room(tmp_path, text):
+    (tmp_path / "spec.yaml").write_text(text)
+    started = time.perf_counter()
+    (verdict,) = validate([tmp_path])
+    assert time.perf_counter() - started < 8, "seconds, on a machine that does other things too"
+    assert all(len(line) < 1000 for line in verdict.errors)
+
+
+def test_a_message_holds_nothing_that_a_terminal_obeys(tmp_path):
+    text = (
+        MIXIN
+        + '"\\e[31mkey": 1\ndescription: ["\\e]0;title\\a"]\nenvironment: {variables: {"A\\e[2J": x, B: ["\\e"]}}\n'
+    )
+    (tmp_path / "spec.yaml").write_text(text)
+    (verdict,) = validate([tmp_path])
+    assert len(verdict.errors) == 4
+    assert all(line.isprintable() for line in verdict.errors)

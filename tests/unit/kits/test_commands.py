@@ -92,6 +92,10 @@ HOPELESS = {
     "after other commands": (("bash", "-c", "set -e; mkdir -p /x && exec dockerd &"), "dockerd"),
     "with flags of the shell": (("bash", "-euo", "pipefail", "-c", "sudo ls"), "sudo"),
     "after variables": (("env", "A=1", "nohup", "dockerd"), "dockerd"),
+    "behind a test": (("sh", "-c", "command -v apt-get > /dev/null 2>&1 && (apt-get update -qq || true) &"), "apt"),
+    "after a redirection": (("sh", "-c", ": >/var/log/d.log\nnohup dockerd >>/var/log/d.log 2>&1 &\ni=0"), "dockerd"),
+    "after a comment": (("sh", "-c", "true # it's fine\nsysctl -w a=b"), "sysctl"),
+    "over two lines": (("sh", "-c", "exec \\\n  dockerd --debug"), "dockerd"),
     "in a condition": (("sh", "-c", "if true; then\n  chown agent /x\nfi"), "chown"),
 }
 
@@ -109,12 +113,22 @@ def test_programs_that_need_capabilities_are_found(command, program):
         Startup(("echo", "apt"), "0"),
         Startup(("sh", "-c", "echo sshd # dockerd"), "0"),
         Startup(("sh", "-c", "# apt-get update\ntrue"), "0"),
+        Startup(("sh", "-c", "if ! command -v dockerd; then echo 'no; apt-get install it' >&2; fi"), "0"),
+        Startup(("sh", "-c", "cat > x <<'EOF'\napt-get update\nEOF\ntrue"), "0"),
+        Startup(("sh", "-c", "echo \"$(date)\" 'mount; umount'"), "0"),
         Startup(("sh", "script.sh"), "root"),
         Startup(("sh",), "0"),
     ],
 )
 def test_other_startup_commands_are_not_called_hopeless(entry):
     assert hopeless_startup([entry]) == ()
+
+
+def test_a_hostile_startup_script_is_read_in_little_time():
+    started = time.perf_counter()
+    for script in ("cat <<A\n" * 50_000, "<<A " * 100_000, "'" * 200_001, "a;" * 100_000):
+        hopeless_startup([Startup(("sh", "-c", script), "0")])
+    assert time.perf_counter() - started < 8
 
 
 @pytest.mark.parametrize("kind", ["sandbox", "mixin"])

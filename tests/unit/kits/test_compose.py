@@ -58,6 +58,12 @@ def test_network_lists_append_and_keep_their_first_source(write_kit):
     assert network.deny == (Rule("c.org", "tool"),)
 
 
+def test_a_path_object_is_always_a_folder(write_kit, monkeypatch):
+    box = write_kit("box", BOX)
+    monkeypatch.chdir(box.parent)
+    assert compose(Path("box")).name == "box"
+
+
 CLASHES = {
     "a variable": (
         "environment: {variables: {A: '1'}}\n",
@@ -224,14 +230,14 @@ def test_arguments_reach_their_kits(write_kit):
     assert plan.kits[2].arguments == (("version", "2"),)
     with pytest.raises(UsageError, match="several kits declare the argument 'version'"):
         compose(box, arguments=parse_kit_arguments(["version=2"]))
-    with pytest.raises(UsageError, match="no kit declares the argument 'three.version'"):
+    with pytest.raises(UsageError, match=r"no kit declares the argument 'three.version'"):
         compose(box, arguments=parse_kit_arguments(["three.version=2"]))
 
 
 def test_a_missing_mixin_is_named_at_its_line(write_kit):
     box = write_kit("box", BOX + "mixins:\n  - ../tool\n  - ../tol\n")
     write_kit("tool")
-    with pytest.raises(NotFoundError, match="no such folder: .*tol; did you mean 'tool'"):
+    with pytest.raises(NotFoundError, match=r"no such folder: .*tol; did you mean 'tool'"):
         compose(box)
     named = write_kit("named", BOX + "mixins: [nod]\n")
     (named.parent / "config/sbx/kits").mkdir(parents=True)

@@ -67,7 +67,7 @@ def test_what_two_readers_could_read_differently_is_refused_with_its_place(tmp_p
 
 def test_nesting_that_would_crash_a_parser_is_an_error(tmp_path):
     for text in ("[" * 100_000, "- " * 100_000, "a: " + "{a: " * 100_000):
-        with pytest.raises(ConfigError, match="is not YAML|is nested deeper"):
+        with pytest.raises(ConfigError, match=r"is not YAML|is nested deeper"):
             load(tmp_path, text)
 
 

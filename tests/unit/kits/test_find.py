@@ -51,7 +51,7 @@ def test_a_slash_or_a_leading_point_is_a_path(shelves, tmp_path, write_kit):
     write_kit("here/kit")
     for text in ("here/kit", "./here/kit", str(tmp_path / "here/kit"), "here/../here/kit/", "here/kit/spec.yaml"):
         assert shelves.locate(text).folder == tmp_path / "here/kit"
-    with pytest.raises(NotFoundError, match="no such folder: .*kitt; did you mean 'kit'"):
+    with pytest.raises(NotFoundError, match=r"no such folder: .*kitt; did you mean 'kit'"):
         shelves.locate("./here/kitt")
 
 

@@ -32,6 +32,8 @@ MATCHES = [
     (r"\bfoo\b.*\B", "foo x."),
     ("(?s)a.b", "a\nb"),
     ("(?m)a$\n^b", "a\nb"),
+    (r"^(/[a-z0-9]([a-z0-9-]*[a-z0-9])?){0,2}$", "/acme/prod"),
+    (r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+$", "dl.packages.example"),
     ("", ""),
     ("(a*)*", "aaa"),
 ]
@@ -39,7 +41,7 @@ MISSES = [
     ("[0-9]+", "v1"),
     ("[0-9]+", "1v"),
     ("^a", "ab"),
-    (r"\d", "٣"),  # noqa: RUF001 — digits are ASCII here
+    (r"\d", "٣"),
     ("a.b", "a\nb"),
     ("a{2,3}", "aaaa"),
     ("(?i:a)B", "ab"),

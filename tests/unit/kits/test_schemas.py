@@ -246,7 +246,7 @@ def test_a_folder_with_an_agent_alone_uses_the_base_image(tmp_path):
 
 
 def test_a_folder_with_neither_is_a_configuration_error(tmp_path):
-    with pytest.raises(ConfigError, match="holds neither spec.yaml nor agent.yaml"):
+    with pytest.raises(ConfigError, match=r"holds neither spec.yaml nor agent.yaml"):
         load_kit(tmp_path)
     with pytest.raises(NotFoundError):
         load_kit(tmp_path / "missing")
