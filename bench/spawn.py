@@ -3,8 +3,8 @@
     python bench/spawn.py [ROUNDS]
 
 Each round times, one after the other: the command through `Spawner.run` as the guest calls it, the same by
-`subprocess.run` in the same container, and `docker exec`. Medians of the rounds. The bounds: at most 3 times the plain start of
-`bash -c true`, at most a fifteenth of `docker exec CONTAINER true`.
+`subprocess.run` in the same container, and `docker exec`. Medians of the rounds. The bounds: at most 3 times the plain
+start of `bash -c true`, at most a fifteenth of `docker exec CONTAINER true`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ MOST_SECONDS = 3600
 LIMIT = 50 * 1024
 """Bytes of each stream that the model is shown."""
 KEPT_BYTES = 256 * 1024 * 1024
-"""Bytes of whole outputs that are kept; the oldest go first. They lie in /tmp, which is memory and the tools' own room."""
+"""Bytes of whole outputs that are kept; the oldest go first. They lie in /tmp, which is memory, and the tools' room."""
 MAX_JOBS = 16
 
 
