@@ -8,6 +8,7 @@
     server       forks supervisors ahead; itself forked before the guest grows
     channel      JSON messages with descriptors over a Unix socket
     capture      a stream's head and tail in memory, the whole in a file
+    process      a started command, and the guest's end of its supervisor
     spawner      the guest's asyncio end of all this
 
 The server and what it forks must stay small, so this package imports nothing by itself: take names from the modules.

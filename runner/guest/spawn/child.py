@@ -9,6 +9,7 @@ non-dumpable for that time (the kernel sees to it at the change of uid, exec end
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import errno
 import fcntl
 import importlib
@@ -40,11 +41,12 @@ class StartError(Exception):
         self.where = where
 
 
-def serve(connection: socket.socket, orders: socket.socket) -> NoReturn:
+def serve(connection: socket.socket, orders: socket.socket, bounding: frozenset[int]) -> NoReturn:
     """Waits for an order and becomes the program that it names.
 
     Args:
         connection: the guest's socket, to which a terminal's other end is sent.
+        bounding: the capabilities to take out of the bounding set.
         orders: the supervisor's start message arrives here. A failure is answered as `ERRNO WHERE`; exec closes it.
     """
     status = orders.fileno()
@@ -52,7 +54,7 @@ def serve(connection: socket.socket, orders: socket.socket) -> NoReturn:
         _detach_from_supervisor()
         _raise_oom_score()
         privileges.clear_ambient()
-        privileges.drop_from_bounding_set(privileges.bounding_set())
+        privileges.drop_from_bounding_set(bounding)
         receiver = channel.Receiver(orders)
         while (order := receiver.take()) is None:
             if not receiver.read():
@@ -99,11 +101,10 @@ def drop(uid: int, gid: int) -> None:
 
 def _detach_from_supervisor() -> None:
     os.setsid()
-    signal.set_wakeup_fd(-1)
-    # Python ignores two of these, which exec would pass on.
-    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    # Python ignores these two, which exec would pass on. By the module below `signal`, whose enumerations cost a
+    # forked child 0.3 ms of memory touched for the first time.
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
 
 
 def _raise_oom_score() -> None:
@@ -168,6 +169,7 @@ def _call(name: str, argv: list[str], environment: dict[str, str], status: int) 
     """Runs a preloaded function in place of a program; what it returns is the exit code."""
     module, _, function = name.partition(":")
     target = getattr(sys.modules.get(module) or importlib.import_module(module), function)
+    signal.set_wakeup_fd(-1)  # or a signal would write into whatever has that number later
     os.environ.clear()
     os.environ.update(environment)
     os.close(status)

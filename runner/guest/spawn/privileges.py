@@ -44,6 +44,9 @@ class _Data(ctypes.Structure):
 
 
 _Sets = _Data * 2
+# Made once: a forked child would pay for the memory that it touches for the first time.
+_HEADER = _Header(_VERSION_3, 0)
+_EMPTY = _Sets()
 
 
 def _call(option: int, argument: int = 0, third: int = 0) -> int:
@@ -108,8 +111,8 @@ def drop_from_bounding_set(capabilities: frozenset[int]) -> None:
 
 def permitted_set() -> frozenset[int]:
     """The capabilities that this process has."""
-    header, sets = _Header(_VERSION_3, 0), _Sets()
-    if _libc.capget(ctypes.byref(header), sets):
+    sets = _Sets()
+    if _libc.capget(ctypes.byref(_HEADER), sets):
         number = ctypes.get_errno()
         raise OSError(number, f"capget: {os.strerror(number)}")
     mask = sets[0].permitted | sets[1].permitted << 32
@@ -118,11 +121,12 @@ def permitted_set() -> frozenset[int]:
 
 def set_capabilities(capabilities: frozenset[int]) -> None:
     """Makes the permitted and the effective set exactly this, and the inheritable set empty."""
-    mask = sum(1 << capability for capability in capabilities)
-    header = _Header(_VERSION_3, 0)
-    low, high = mask & 0xFFFFFFFF, mask >> 32
-    sets = _Sets(_Data(low, low, 0), _Data(high, high, 0))
-    if _libc.capset(ctypes.byref(header), sets):
+    sets = _EMPTY
+    if capabilities:
+        mask = sum(1 << capability for capability in capabilities)
+        low, high = mask & 0xFFFFFFFF, mask >> 32
+        sets = _Sets(_Data(low, low, 0), _Data(high, high, 0))
+    if _libc.capset(ctypes.byref(_HEADER), sets):
         number = ctypes.get_errno()
         raise OSError(number, f"capset: {os.strerror(number)}")
 

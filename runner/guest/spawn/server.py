@@ -57,6 +57,7 @@ def _serve(connection: socket.socket) -> NoReturn:
     privileges.name_process("sbx-spawn")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # every command inherits it
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, every page after a fork
     server = Server(connection)

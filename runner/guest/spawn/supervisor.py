@@ -80,6 +80,7 @@ class Supervisor:
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._oom = OomCounter()
+        self._bounding = privileges.bounding_set()
         self._prepared: Prepared | None = None
 
     def run(self) -> None:
@@ -107,7 +108,7 @@ class Supervisor:
             raise
         if pid == 0:
             ours.close()
-            child.serve(self._connection, theirs)
+            child.serve(self._connection, theirs, self._bounding)
         theirs.close()
         self._prepared = Prepared(pid, ours)
         return self._prepared

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from runner.guest.spawn.capture import Capture
-from runner.guest.spawn.command import OUTPUT_DIR, Captured, Command, Exit, Result, Spill
+from runner.guest.spawn.command import OUTPUT_DIR, Command, Exit, Result, Spill
 from runner.guest.spawn.spawner import Process, Spawner, open_pipe
 from runner.guest.tools import arguments as checking
 from runner.guest.tools import words
@@ -18,8 +18,8 @@ DEFAULT_SECONDS = 120
 MOST_SECONDS = 3600
 LIMIT = 50 * 1024
 """Bytes of each stream that the model is shown."""
-KEPT_OUTPUTS = 16
-"""Files with whole outputs that are kept; the oldest goes first. They lie in memory, at most 64 MiB each."""
+KEPT_BYTES = 256 * 1024 * 1024
+"""Bytes of whole outputs that are kept; the oldest go first. They lie in /tmp, which is memory, and the tools' room."""
 MAX_JOBS = 16
 
 
@@ -29,20 +29,34 @@ class Outputs:
     def __init__(self, folder: str = OUTPUT_DIR) -> None:
         self._folder = folder
         self._number = 0
-        self._paths: list[str] = []
+        self._running: set[str] = set()
 
     def spill(self, call_id: str) -> Spill:
+        """Where the next call's output may go, until `over`."""
+        self._make_room()
         self._number += 1
-        return Spill(f"{self._number:04d}-{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:40]}", self._folder)
+        name = f"{self._number:05d}-{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:40]}"
+        self._running.add(name)
+        return Spill(name, self._folder)
 
-    def made(self, *streams: Captured) -> None:
-        """Remembers the files of a finished call."""
-        self._paths += [stream.path for stream in streams if stream.path]
-        while len(self._paths) > KEPT_OUTPUTS:
-            try:
-                os.unlink(self._paths.pop(0))
-            except OSError:
-                continue
+    def over(self, spill: Spill) -> None:
+        """The call has ended; its files may go when room is needed."""
+        self._running.discard(spill.name)
+
+    def _make_room(self) -> None:
+        """Looks at what is there: a call that was cancelled leaves a file that no result names."""
+        try:
+            with os.scandir(self._folder) as entries:
+                files = sorted((entry.name, entry.path, entry.stat().st_size) for entry in entries)
+        except OSError:
+            return
+        total = sum(size for _, _, size in files)
+        for name, path, size in files:
+            if total <= KEPT_BYTES:
+                return
+            if name.rpartition(".")[0] not in self._running:
+                os.unlink(path)
+                total -= size
 
 
 class Job:
@@ -155,8 +169,10 @@ class Bash:
             return await self._start(command, checked["command"], call_id)
         timeout = float(checked["timeout"])
         spill = self._outputs.spill(call_id)
-        result = await self._spawner.run(command, timeout=timeout, limit=LIMIT, spill=spill)
-        self._outputs.made(result.stdout, result.stderr)
+        try:
+            result = await self._spawner.run(command, timeout=timeout, limit=LIMIT, spill=spill)
+        finally:
+            self._outputs.over(spill)
         return ToolResult(text(result, timeout), not result.exit.ok or result.timed_out, words.record(result))
 
     async def _start(self, command: Command, line: str, call_id: str) -> ToolResult:
@@ -182,6 +198,7 @@ class Bash:
             stderr.close()
             return ToolResult(words.ending(end), True, {"exit": None, "error": end.error})
         job = self._jobs.add(line, process, stdout, stderr)
+        process.exit.add_done_callback(lambda _: self._outputs.over(spill))
         return ToolResult(
             f"Started in the background as {job.id}. Read what it prints with output, end it with stop.",
             False,

@@ -32,7 +32,7 @@ def ending(end: Exit, timed_out: bool = False, timeout: float = 0) -> str:
             parts.append("ended, how is not known")
         elif end.code != 0:
             parts.append(f"exit code {end.code}" + _code_meaning(end))
-    if end.ended and not timed_out:
+    if end.ended and not end.killed:
         one = end.ended == 1
         parts.append(f"{end.ended} background process{'' if one else 'es'} {'was' if one else 'were'} ended")
     if end.stuck:

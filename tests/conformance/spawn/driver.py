@@ -136,6 +136,19 @@ class Driver:
             plain.append(time.perf_counter() - began)
         return {"spawner": sorted(ours)[len(ours) // 2], "plain": sorted(plain)[len(plain) // 2]}
 
+    async def bench_tool(self, order):
+        import time
+
+        medians = {}
+        for name, arguments in (("bash", {"command": "true"}), ("read_file", {"path": "here.txt"})):
+            times = []
+            for _ in range(order["times"]):
+                began = time.perf_counter()
+                await self.tools[name].run(arguments, "call")
+                times.append(time.perf_counter() - began)
+            medians[name] = sorted(times)[len(times) // 2]
+        return medians
+
     async def answer(self, order):
         try:
             value = {"value": await getattr(self, order["op"])(order)}
