@@ -7,13 +7,14 @@ switched or repeated: the user has seen it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.utils
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import tenacity
@@ -22,10 +23,10 @@ from runner.guest.model import failure
 from runner.guest.model.answer import Accumulator, AnswerTooLarge
 from runner.guest.model.failure import ModelFailure
 from runner.guest.model.history import to_request
-from runner.guest.model.items import Item, Notice, Retrying, ToolSpec, Waiting
-from runner.guest.model.reading import MAX_ERROR_BODY, Reader, no_model_server, reader_for
+from runner.guest.model.items import Item, Notice, ReasoningDelta, Retrying, TextDelta, ToolSpec, Waiting
+from runner.guest.model.reading import MAX_ERROR_BODY, Events, Reader, no_model_server, reader_for
 from runner.guest.model.sse import EventTooLarge
-from runner.guest.model.transport import Denied, Refused, Unresolvable
+from runner.guest.model.transport import Refused, connection_failure
 from runner.guest.model.waiting import NEWS_EVERY, Patience, Silence, abandon
 
 AFTER_FINISH = 5.0
@@ -255,44 +256,51 @@ class Model:
     async def _read(
         self, response: httpx.Response, accumulator: Accumulator, patience: Patience
     ) -> AsyncGenerator[Item, None]:
-        chunks = response.aiter_bytes()
         reader: Reader | None = None
         head = b""
-        ended = False
-        while not ended and not (reader and reader.done):
-            task = asyncio.create_task(_next(chunks))
-            try:
-                while not await patience.step(task):
-                    yield Waiting(round(patience.quiet, 1), "silence" if accumulator.deltas else "no token yet")
-                chunk = task.result()
-            except (Silence, httpx.HTTPError):
-                if accumulator.finish:
-                    break  # all that matters has come
-                raise
-            finally:
-                await abandon(task)
-            ended = chunk is None
-            if reader is None:
-                head += chunk or b""
-                reader = reader_for(head, ended=ended)
-                if reader is None:
-                    continue
-                pieces = [head, None] if ended else [head]
-            else:
-                pieces = [chunk]
-            heard = accumulator.deltas, accumulator.finish
-            for piece in pieces:
-                for document in reader.take(piece):
-                    for item in accumulator.take(document):
+        try:
+            async with aclosing(_chunks(response, patience)) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Waiting):
+                        yield chunk
+                        continue
+                    if reader is None:
+                        head += chunk
+                        reader = reader_for(head, ended=False)
+                        if reader is None:
+                            continue
+                        chunk = head
+                    for item in self._take(reader, chunk, accumulator, patience):
                         yield item
-            if heard[0] != accumulator.deltas:
-                patience.heard(self._watchdog_timeout)
-            if heard[1] != accumulator.finish:
-                patience.heard(min(AFTER_FINISH, self._watchdog_timeout))
+                    if reader.done:
+                        break
+        except (Silence, httpx.HTTPError):
+            if not accumulator.finish:
+                raise
+            # all that matters has come
+        else:
+            if reader is None:
+                reader = reader_for(head, ended=True) or Events()
+                for item in self._take(reader, head, accumulator, patience):
+                    yield item
+            if not reader.done:
+                for item in self._take(reader, None, accumulator, patience):
+                    yield item
         for item in accumulator.close():
             yield item
         if not accumulator.finish and accumulator.deltas and not (reader and reader.done):
             raise ModelFailure("broken", "the answer broke off: the stream ended without a finish reason")
+
+    def _take(
+        self, reader: Reader, chunk: bytes | None, accumulator: Accumulator, patience: Patience
+    ) -> Iterator[TextDelta | ReasoningDelta]:
+        deltas, finish = accumulator.deltas, accumulator.finish
+        for document in reader.take(chunk):
+            yield from accumulator.take(document)
+        if deltas != accumulator.deltas:
+            patience.heard(self._watchdog_timeout)
+        if finish != accumulator.finish:
+            patience.heard(min(AFTER_FINISH, self._watchdog_timeout))
 
     # ---- what went wrong
 
@@ -304,7 +312,7 @@ class Model:
             return no_model_server(body, f"HTTP {status}, {failure.first_line(body)}")
         text = failure.error_text(body) or response.reason_phrase
         said = f"{self.url} answered HTTP {status}: {text}"
-        if failure.is_overflow(text) or status == 413:
+        if status == 413 or (status != 429 and failure.is_overflow(text)):
             return ModelFailure("overflow", f"the conversation does not fit the model's context: {text}")
         if status == 503 and failure.is_loading(text):
             return _StillLoading(text)
@@ -349,27 +357,35 @@ def _given_up(failed: ModelFailure, attempts: int) -> ModelFailure:
     return ModelFailure(failed.kind, failed.message + times, partial=failed.partial, hint=failed.hint)
 
 
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(chunks, None)
+async def _chunks(response: httpx.Response, patience: Patience) -> AsyncGenerator[bytes | Waiting, None]:
+    """A body's bytes as they come, and news while they do not. Raises Silence and httpx.HTTPError."""
+    async with aclosing(cast("AsyncGenerator[bytes, None]", response.aiter_bytes())) as body:
+        while True:
+            task = asyncio.create_task(_next(body))
+            try:
+                while not await patience.step(task):
+                    yield Waiting(round(patience.quiet, 1), "the server is silent")
+                chunk = task.result()
+            finally:
+                await abandon(task)
+            if chunk is None:
+                return
+            yield chunk
+
+
+async def _next(body: AsyncGenerator[bytes, None]) -> bytes | None:
+    return await anext(body, None)
 
 
 async def _error_body(response: httpx.Response, patience: Patience) -> bytes:
     """The beginning of an error's body; less when the connection breaks."""
     body = b""
-    chunks = response.aiter_bytes()
-    while len(body) < MAX_ERROR_BODY:
-        task = asyncio.create_task(_next(chunks))
-        try:
-            while not await patience.step(task):
-                pass
-            chunk = task.result()
-        except (Silence, httpx.HTTPError):
-            break
-        finally:
-            await abandon(task)
-        if chunk is None:
-            break
-        body += chunk
+    with contextlib.suppress(Silence, httpx.HTTPError):
+        async with aclosing(_chunks(response, patience)) as chunks:
+            async for chunk in chunks:
+                body += chunk if isinstance(chunk, bytes) else b""
+                if len(body) >= MAX_ERROR_BODY:
+                    break
     return body[:MAX_ERROR_BODY]
 
 
@@ -390,26 +406,3 @@ def _retry_after(response: httpx.Response) -> float:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
         return 0.0
-
-
-def connection_failure(error: httpx.HTTPError, url: str, *, begun: bool = False) -> ModelFailure:
-    """What a failed connection means.
-
-    Args:
-        begun: the server had begun to answer.
-    """
-    match error:
-        case Denied():
-            return ModelFailure("refused", f"{url}: refused by the gateway: {error}")
-        case Unresolvable():
-            return ModelFailure("unreachable", f"{url}: the name cannot be resolved")
-        case Refused():
-            return ModelFailure("unreachable", f"{url}: nobody listens there (connection refused)")
-        case httpx.ConnectTimeout():
-            return ModelFailure("unreachable", f"{url}: no connection within its time limit")
-        case httpx.ConnectError():
-            return ModelFailure("unreachable", f"{url}: no connection: {error}")
-        case httpx.TimeoutException():
-            return ModelFailure("timeout", f"{url}: no answer within its time limit")
-    what = "the connection was cut in mid-answer" if begun else "the connection was cut before an answer"
-    return ModelFailure("broken", f"{url}: {what} ({error or type(error).__name__})")

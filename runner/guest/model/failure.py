@@ -55,7 +55,7 @@ class ModelFailure(Exception):
 
     Args:
         kind: `unreachable`, `refused` (by policy), `not-a-server`, `http`, `overflow`, `busy`, `empty`, `broken`,
-            `timeout`, `too-large`, `loading`.
+            `timeout`, `too-large`.
         message: what happened, for the user.
         partial: what had arrived of the answer.
         hint: what the user can do.

@@ -17,10 +17,11 @@ from typing import Any
 import httpx
 
 from runner.guest.model import failure
-from runner.guest.model.client import LOADING_POLL, RETRIED, connection_failure
+from runner.guest.model.client import LOADING_POLL, RETRIED
 from runner.guest.model.failure import ModelFailure
 from runner.guest.model.items import Waiting
 from runner.guest.model.reading import no_model_server
+from runner.guest.model.transport import connection_failure
 from runner.guest.model.waiting import NEWS_EVERY, Patience, Silence, abandon
 
 PROBE_TIMEOUT = 5.0

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from runner.guest.model.failure import ModelFailure
 from runner.wire.messages import HttpAbort, HttpFail, HttpHead, HttpRequest
 from runner.wire.mux import Mux, Stream, StreamReset
 
@@ -93,9 +94,9 @@ class WireTransport(httpx.AsyncBaseTransport):
         waiting: asyncio.Future[HttpHead] = asyncio.get_running_loop().create_future()
         self._waiting[number] = waiting
         upload = None if request.method in ("GET", "HEAD") else self._mux.open()
-        headers = [[name, value] for name, value in request.headers.multi_items() if name not in _DROPPED]
+        sent = [[name, value] for name, value in request.headers.multi_items() if name not in _DROPPED]
         channel = upload.channel if upload else 0
-        self._mux.post(HttpRequest(number, request.method, str(request.url), headers, channel))
+        self._mux.post(HttpRequest(number, request.method, str(request.url), sent, channel))
         sending = asyncio.create_task(_send_body(request, upload)) if upload else None
         answered = False
         try:
@@ -106,12 +107,23 @@ class WireTransport(httpx.AsyncBaseTransport):
         finally:
             self._waiting.pop(number, None)
             if not answered:
-                if waiting.cancelled() or not waiting.done():
-                    self._mux.post(HttpAbort(number))
+                self._forget(number, waiting)
                 _give_up(sending, upload)
         self._bodies[number] = stream
         body = _Body(self, number, stream, sending, upload)
-        return httpx.Response(head.status, headers=[(n, v) for n, v in head.headers], stream=body, request=request)
+        # bytes, since httpx takes text as ASCII and servers send more than that
+        headers = [
+            (name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in head.headers
+        ]
+        return httpx.Response(head.status, headers=headers, stream=body, request=request)
+
+    def _forget(self, number: int, waiting: asyncio.Future[HttpHead]) -> None:
+        """The request was cancelled, or failed: the host stops what it may still be doing."""
+        if waiting.cancelled() or not waiting.done():
+            self._mux.post(HttpAbort(number))
+        elif not waiting.exception():  # the answer had begun in the same moment
+            self._mux.post(HttpAbort(number))
+            self._mux.accept(waiting.result().body).reset("no longer wanted")
 
     async def aclose(self) -> None:
         self.on_closed("the client is closed")
@@ -252,3 +264,26 @@ def client(transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
         timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
         headers={"user-agent": "sbx", "accept-encoding": "identity"},
     )
+
+
+def connection_failure(error: httpx.HTTPError, url: str, *, begun: bool = False) -> ModelFailure:
+    """What a failed connection means.
+
+    Args:
+        begun: the server had begun to answer.
+    """
+    match error:
+        case Denied():
+            return ModelFailure("refused", f"{url}: refused by the gateway: {error}")
+        case Unresolvable():
+            return ModelFailure("unreachable", f"{url}: the name cannot be resolved")
+        case Refused():
+            return ModelFailure("unreachable", f"{url}: nobody listens there (connection refused)")
+        case httpx.ConnectTimeout():
+            return ModelFailure("unreachable", f"{url}: no connection within its time limit")
+        case httpx.ConnectError():
+            return ModelFailure("unreachable", f"{url}: no connection: {error}")
+        case httpx.TimeoutException():
+            return ModelFailure("timeout", f"{url}: no answer within its time limit")
+    what = "the connection was cut in mid-answer" if begun else "the connection was cut before an answer"
+    return ModelFailure("broken", f"{url}: {what} ({error or type(error).__name__})")

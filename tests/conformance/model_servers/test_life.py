@@ -13,10 +13,12 @@ from runner.guest.model.client import Model, Retry
 from runner.guest.model.failure import ModelFailure
 from runner.guest.model.history import user_message
 from runner.guest.model.items import Answer, Retrying, TextDelta
+from runner.guest.model.transport import client
 from runner.scripted import Answer as Scripted
-from runner.scripted import Chunks, Pause, Request, Say, ScriptedServer
+from runner.scripted import Chunks, Pause, Raw, Request, Say, ScriptedServer
 from runner.scripted.answers import CUT
-from tests.conformance.model_servers.conftest import client_for
+from runner.wire.mux import MAX_STREAMS
+from tests.conformance.model_servers.conftest import client_for, wired
 from tests.conformance.model_servers.forms import chunk
 
 HISTORY = [user_message("go")]
@@ -153,3 +155,31 @@ async def test_nothing_of_the_environment_decides_where_a_request_goes(monkeypat
     with ScriptedServer(lambda request: Say("hi")) as server:
         async with client_for("direct", [server.url]) as http:
             assert [i async for i in Model(http, server.url, "m").stream(HISTORY)][-1].text == "hi"
+
+
+async def test_a_header_that_is_not_ascii_is_no_matter(route: str) -> None:
+    answer = (
+        b"HTTP/1.1 200 OK\r\nx-motd: caf\xe9\r\nconnection: close\r\n\r\n"
+        + b'{"choices": [{"message": {"content": "hi"}}]}'
+    )
+    with ScriptedServer(lambda request: Raw([answer])) as server:
+        async with client_for(route, [server.url]) as http:
+            assert [i async for i in Model(http, server.url, "m").stream(HISTORY)][-1].text == "hi"
+
+
+async def test_a_server_that_answers_without_reading_a_large_request_is_understood(route: str) -> None:
+    head = b"HTTP/1.1 413 Payload Too Large\r\ncontent-length: 9\r\nconnection: close\r\n\r\ntoo large"
+    with ScriptedServer(lambda request: Raw([head])) as server:
+        async with client_for(route, [server.url]) as http:
+            with pytest.raises(ModelFailure) as caught:
+                async for _ in Model(http, server.url, "m").stream([user_message("x" * 4 * 1024 * 1024)]):
+                    pass
+    assert caught.value.kind == "overflow"
+
+
+async def test_many_requests_leave_no_stream_of_the_wire_behind() -> None:
+    with ScriptedServer(lambda request: Say("hi")) as server:
+        async with wired([server.url]) as transport, client(transport) as http:
+            model = Model(http, server.url, "m")
+            for _ in range(MAX_STREAMS // 2 + 10):  # two streams a request
+                assert [i async for i in model.stream(HISTORY)][-1].text == "hi"

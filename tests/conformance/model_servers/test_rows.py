@@ -80,6 +80,12 @@ async def test_arguments_as_an_object_are_taken_as_they_are(ask: Ask) -> None:
     assert (made.arguments, made.error) == ({"command": "ls"}, "")
 
 
+async def test_arguments_as_an_object_that_come_twice_are_one(ask: Ask) -> None:
+    first, second = call({"command": "ls"}), call({"command": "ls", "timeout": 9}, name="")
+    outcome = await ask(both([calls(first), calls(second)], calls(first, second), "tool_calls"))
+    assert [c.arguments for c in outcome.answer.calls] == [{"command": "ls", "timeout": 9}]
+
+
 @pytest.mark.parametrize("empty", ["", None, "null", "  "], ids=["empty", "absent", "null", "blanks"])
 async def test_empty_arguments_are_an_empty_object(ask: Ask, empty: str | None) -> None:
     entry = call(empty, name="clock")
