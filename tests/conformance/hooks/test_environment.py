@@ -126,14 +126,12 @@ class TestPlanted:
         assert done.denied is not None and "not found" in done.denied
 
     async def test_the_owner_cannot_read_a_waiting_guards_memory_or_descriptors(self, bench, call):
-        attack = 'for p in /proc/[0-9]*; do [ "$(stat -c %u $p 2>/dev/null)" = 64001 ] && ls $p/fd && cat $p/mem; done'
-        guard = bench.one("preToolCall", "sleep 0.3; exit 2")
-        spy = bench.one("postToolCall", f"({attack}) 2>&1 | grep -c 'Permission denied' > spied; true")
-        denied, _ = await asyncio.gather(guard.pre_tool_call(call()), _later(spy, call()))
-        assert denied.denied is not None
+        attack = "for p in $(find /proc -maxdepth 1 -uid 64001); do ls $p/fd; cat $p/mem; done"
+        waits = 'touch "$TMPDIR/up"; while [ ! -e spied ]; do sleep 0.02; done; exit 2'
+        guard = asyncio.create_task(bench.one("preToolCall", waits).pre_tool_call(call()))
+        while not (bench.root / "guard-tmp" / "up").exists():
+            await asyncio.sleep(0)
+        spy = bench.one("postToolCall", f"n=$(({attack}) 2>&1 | grep -c 'Permission denied'); echo $n > spied")
+        await spy.post_tool_call(call(), "o", False)
+        assert (await guard).denied is not None
         assert int((bench.workspace / "spied").read_text()) >= 1
-
-
-async def _later(chain, call):
-    await asyncio.sleep(0.1)  # the guard must be running; it waits for 0.3 s
-    return await chain.post_tool_call(call, "o", False)
