@@ -5,8 +5,11 @@
     rules    policy files, presets and groups: where the matcher's rules come from
     grants   what a kit asks for beyond the default profile, and who may say yes
     model    the model server's requests, which travel over the wire
-    proxy    the HTTP and CONNECT proxy behind the container's loopback
-    secrets  credentials that are set on requests here, and masked everywhere else
+    proxy    the HTTP and CONNECT proxy behind the container's loopback: connection, http, tunnel, hello, upstream
+    decisions    the decision log
+    credentials  what is set on requests here: interception opens the TLS for it
+    redaction    secrets masked everywhere else
+    environment  what programs read to find the proxy
 
 Everything that comes from the guest is untrusted: a request is compared with what is allowed and then built anew from
 the allowed side's own text.

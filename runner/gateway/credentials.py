@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import ConfigError, RefusedError
+from runner.gateway.connection import Interception
 from runner.gateway.interception import Authority, ServerTls, opened
 from runner.gateway.names import Host
 from runner.gateway.policy import Pattern, parse
-from runner.gateway.proxy import Interception
 from runner.gateway.redaction import SHORTEST, Redactor
 from runner.kits.plan import Credential, Inject
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from runner.errors import ConfigError
+from runner.gateway.connection import Limits
 from runner.gateway.decisions import DecisionLog, Entry, learned, read_log
 from runner.gateway.environment import proxy_environment, trust_environment
 from runner.gateway.interception import Authority
 from runner.gateway.names import Address
-from runner.gateway.proxy import EgressProxy, Limits, resolve
+from runner.gateway.proxy import EgressProxy, resolve
 from runner.gateway.rules import build
 from runner.gateway.upstream import Upstream
 from runner.guest import proxy as door
