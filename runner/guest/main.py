@@ -17,6 +17,7 @@ import tarfile
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from runner.guest.tools.bash import Jobs
 from runner.guest.tools.registry import tools_for
 from runner.wire import VERSION
 from runner.wire import messages as m
+from runner.wire.agent import PROXIED
 from runner.wire.mux import Mux, MuxClosed
 from runner.wire.pipes import PipeTransport
 
@@ -85,6 +87,8 @@ class Guest:
         self._starting: asyncio.Task[None] | None = None
         self._decided: dict[str, str] = {}
         self._fatal = False
+        self._call = ""
+        self._open = AsyncExitStack()
 
     async def run(self) -> int:
         """Until the wire ends. Returns the process's exit code."""
@@ -108,6 +112,8 @@ class Guest:
         except MuxClosed as error:
             print(error, file=sys.stderr)
             code = 1
+        finally:
+            await self._open.aclose()
         return 1 if self._fatal else code
 
     async def _shut_down(self) -> None:
@@ -211,6 +217,10 @@ class Guest:
         place = Place(hello.workspace, self._owner, environment)
         tools = tools_for(agent.tools, self._spawner, place, self._jobs)
         self._commands = Commands(self._mux, self._spawner, place)
+        if hello.network == PROXIED:
+            from runner.guest import proxy
+
+            await self._open.enter_async_context(proxy.serve(self._mux, call=lambda: self._call))
         hooks = HookChain(
             agent.hooks,
             self._spawner,
@@ -323,6 +333,8 @@ class Guest:
     # ---- events and questions
 
     def _emit(self, name: str, data: dict[str, Any]) -> None:
+        if name in ("tool.start", "tool.end"):
+            self._call = str(data.get("id", "")) if name == "tool.start" else ""
         self._mux.post(m.Event(name, data))
 
     async def ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,9 @@ HOOK_UID = 64001
 PROXY_PORT = 3128
 """The port of the container's loopback on which the guest listens for the gateway's proxy."""
 
+PROXIED = "proxy"
+"""`Hello.network` of a container without a network, in which the guest serves the gateway's proxy."""
+
 EVENTS = ("preGeneration", "preToolCall", "postToolCall", "postGeneration")
 """The four events, in the order of a turn."""
 

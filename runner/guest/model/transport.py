@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from runner.guest.model.failure import ModelFailure
+from runner.wire.agent import PROXIED
 from runner.wire.messages import HttpAbort, HttpFail, HttpHead, HttpRequest
 from runner.wire.mux import Mux, Stream, StreamReset
 
@@ -227,12 +228,12 @@ class Routes(httpx.AsyncBaseTransport):
 
     Args:
         wire: for loopback names, and for everything while the container has no network.
-        network: `none`, or the container's network; with one, other names are connected to from the container.
+        network: `none`, `proxy`, or the container's network; with the last, other names are connected to from there.
     """
 
     def __init__(self, wire: httpx.AsyncBaseTransport, network: str) -> None:
         self._wire = wire
-        self._has_network = network != "none"
+        self._has_network = network not in ("none", PROXIED)
         self._direct = Direct()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

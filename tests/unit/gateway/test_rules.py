@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import ConfigError, RefusedError
+from runner.gateway.egress import open_egress
 from runner.gateway.grants import Wish, demand, model_url_forbidden, model_url_needs_grant, settle
 from runner.gateway.rules import Groups, build, load, policy_paths, read
 from runner.kits.plan import Network, Rule
@@ -217,3 +218,17 @@ def test_a_policy_file_bounds_the_models() -> None:
     assert model_url_forbidden("https://m.example/v1/", [file]) == ""
     assert model_url_forbidden("https://n.example/v1", [file]) == "policy.yaml"
     assert model_url_forbidden("https://n.example/v1", [read("", "p")]) == ""
+
+
+def test_a_session_whose_policy_lets_nothing_through_has_no_proxy_and_no_log(tmp_path: Path) -> None:
+    egress = open_egress(build(), tmp_path / "network.jsonl", {})
+    assert (egress.proxy, egress.network, egress.environment) == (None, "none", {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_with_a_way_out_is_told_of_the_proxy(tmp_path: Path) -> None:
+    egress = open_egress(build(allow=["example.com"]), tmp_path / "network.jsonl", {})
+    assert egress.network == "proxy"
+    assert egress.environment["https_proxy"] == "http://127.0.0.1:3128"
+    assert egress.proxy
+    egress.close()
