@@ -20,12 +20,11 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
 
 from runner.errors import ConfigError
-from runner.gateway.names import HOST_ALIAS, Host, HostPort, is_loopback_name, normalise, split_port
+from runner.gateway.model_urls import PLAIN_URL, Target, allowed, cut
+from runner.gateway.names import HOST_ALIAS
 from runner.wire.messages import HttpAbort, HttpFail, HttpHead, HttpRequest
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 
@@ -68,26 +67,11 @@ HOP_BY_HOP = frozenset(
 )
 """Answer headers that are about the connection to the server, not about the answer."""
 
-_URL = re.compile(r"[!-\[\]-~]+")  # printable ASCII without space and backslash
 _VALUE = re.compile(r"[ -~\x80-\xff\t]*")
 
 
 class _Denied(Exception):
     """The guest asked for what it may not have; the text says what."""
-
-
-@dataclass(frozen=True)
-class _Target:
-    """Where an allowed request really goes."""
-
-    url: str
-    host_header: str
-    said: str
-    """The URL as the user wrote it, for messages."""
-    local: bool
-    """It is on this host."""
-    moved: bool
-    """Its name means this host, and the connection goes to 127.0.0.1."""
 
 
 def read_key(variable: str, environ: Mapping[str, str]) -> str:
@@ -148,9 +132,9 @@ class ModelRelay:
             "write": read_timeout,
             "pool": connect_timeout,
         }
-        self._allowed: dict[tuple[str, str, str], _Target] = {}
+        self._allowed: dict[tuple[str, str, str], Target] = {}
         for url in urls:
-            self._allowed |= _allowed(url)
+            self._allowed |= allowed(url)
         self._transports: dict[bool, httpx.AsyncHTTPTransport] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._aborted: deque[int] = deque(maxlen=REMEMBERED_ABORTS)
@@ -210,11 +194,11 @@ class ModelRelay:
             if body:
                 body.over()
 
-    def _check(self, request: HttpRequest) -> _Target:
-        if len(request.url) > MAX_URL or not _URL.fullmatch(request.url) or "?" in request.url or "#" in request.url:
+    def _check(self, request: HttpRequest) -> Target:
+        if len(request.url) > MAX_URL or not PLAIN_URL.fullmatch(request.url):
             raise _Denied(f"{request.url[:200]!r} is not a plain URL of the model server")
         try:
-            origin, path = _cut(request.url)
+            origin, path = cut(request.url)
         except ValueError as error:
             raise _Denied(f"{request.url[:200]!r}: {error}") from None
         target = self._allowed.get((request.method, origin, path))
@@ -222,7 +206,7 @@ class ModelRelay:
             raise _Denied(f"{request.method[:16]!r} {request.url[:200]} is not a request to this agent's model server")
         return target
 
-    async def _send(self, request: HttpRequest, target: _Target, body: _Body, mux: Mux[Any]) -> None:
+    async def _send(self, request: HttpRequest, target: Target, body: _Body, mux: Mux[Any]) -> None:
         import httpx
 
         headers = _headers(request.headers)
@@ -253,7 +237,7 @@ class ModelRelay:
             await self._answer(request, response, mux, target, deadline)
 
     async def _answer(
-        self, request: HttpRequest, response: httpx.Response, mux: Mux[Any], target: _Target, deadline: float
+        self, request: HttpRequest, response: httpx.Response, mux: Mux[Any], target: Target, deadline: float
     ) -> None:
         import httpx
 
@@ -285,7 +269,7 @@ class ModelRelay:
                 outgoing.reset(why)
             await stream.aclose()
 
-    def _transport(self, target: _Target) -> httpx.AsyncHTTPTransport:
+    def _transport(self, target: Target) -> httpx.AsyncHTTPTransport:
         """One pool for what is on this host, which no proxy ever sees, and one for the rest."""
         import httpx
 
@@ -304,7 +288,7 @@ class ModelRelay:
             )
         return transport
 
-    def _say_once(self, target: _Target) -> None:
+    def _say_once(self, target: Target) -> None:
         if target.said not in self._said:
             self._said.add(target.said)
             self._notice(f"{target.said}: {HOST_ALIAS} is this machine; connecting to its own 127.0.0.1")
@@ -345,60 +329,6 @@ class _Body:
             self.stream.close()
         elif self.stream:
             self.stream.reset("the request is over")
-
-
-def _allowed(url: str) -> dict[tuple[str, str, str], _Target]:
-    """What a guest may ask of one of the agent's URLs: (method, origin, path) to where it goes."""
-    base = url.rstrip("/")
-    try:
-        if not _URL.fullmatch(base) or "?" in base or "#" in base:
-            raise ValueError("not a plain URL")
-        origin, path = _cut(base)
-        parts = urlsplit(base)
-        host, _ = _place(parts)
-    except ValueError as error:
-        raise ConfigError(
-            f"the model URL {url!r} cannot be used: {error}", hint="write it as http://HOST:PORT/v1"
-        ) from None
-    moved = host == HOST_ALIAS or (isinstance(host, str) and host.endswith(".localhost"))
-    netloc = parts.netloc
-    if moved:
-        netloc = f"127.0.0.1:{parts.port}" if parts.port else "127.0.0.1"
-    header = netloc if host == HOST_ALIAS else parts.netloc
-    local = moved or is_loopback_name(host)
-    root = path.removesuffix("/v1")
-    requests = (
-        ("GET", f"{path}/models"),
-        ("POST", f"{path}/chat/completions"),
-        ("GET", f"{root}/props"),
-        ("POST", f"{root}/api/show"),
-        ("GET", f"{root}/api/v0/models"),
-    )
-    return {
-        (method, origin, wanted): _Target(f"{parts.scheme}://{netloc}{wanted}", header, f"{url}", local, moved)
-        for method, wanted in requests
-    }
-
-
-def _cut(url: str) -> tuple[str, str]:
-    """A URL's origin in its one spelling, and its path as it stands. Raises ValueError."""
-    parts = urlsplit(url)
-    host, port = _place(parts)
-    return f"{parts.scheme} {HostPort(host, port)}", parts.path
-
-
-def _place(parts: SplitResult) -> tuple[Host, int]:
-    if parts.scheme not in ("http", "https"):
-        raise ValueError("only http and https are spoken")
-    if "@" in parts.netloc:
-        raise ValueError("a user name in the URL")
-    host, port = split_port(parts.netloc)
-    if not host or not re.fullmatch(r"[0-9]{0,5}", port) or parts.netloc.endswith(":"):
-        raise ValueError("no host, or a bad port")
-    number = int(port) if port else (443 if parts.scheme == "https" else 80)
-    if not 0 < number < 65536:
-        raise ValueError("a bad port")
-    return normalise(host), number
 
 
 def _headers(pairs: list[list[str]]) -> dict[str, str]:
