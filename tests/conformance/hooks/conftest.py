@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from runner.guest.hooks import HookChain, ToolCall
 from runner.guest.spawn import server
@@ -108,14 +109,19 @@ def root() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture
-async def bench(root: Path) -> AsyncIterator[Bench]:
-    spawner = Spawner(*server.launch())
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def spawner() -> AsyncIterator[Spawner]:
+    made = Spawner(*server.launch())
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def bench(root: Path, spawner: Spawner) -> AsyncIterator[Bench]:
     made = Bench(root, spawner)
     yield made
     for chain in made.chains:
         await chain.close()
-    await spawner.close()
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 UPPER = 'python3 -c \'import json,sys; d=json.load(sys.stdin); print(json.dumps({"prompt": d["prompt"].upper()}))\''
 SAVE = 'cat > "$TMPDIR/seen.json"'
 

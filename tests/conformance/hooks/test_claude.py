@@ -8,6 +8,8 @@ import pytest
 
 from runner.guest.hooks import ToolCall
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 SAVE = 'cat > "$TMPDIR/seen.json"'
 
 GUARD = """#!/usr/bin/env python3

@@ -10,6 +10,8 @@ import pytest
 from runner.guest.spawn.command import HOOK
 from tests.conformance.hooks.conftest import OWNER
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 GUARDS = {
     "preGeneration": lambda chain, call: chain.pre_generation("q"),
     "preToolCall": lambda chain, call: chain.pre_tool_call(call),
@@ -131,7 +133,7 @@ class TestPlanted:
         guard = asyncio.create_task(bench.one("preToolCall", waits).pre_tool_call(call()))
         while not (bench.root / "guard-tmp" / "up").exists():
             await asyncio.sleep(0)
-        spy = bench.one("postToolCall", f"n=$(({attack}) 2>&1 | grep -c 'Permission denied'); echo $n > spied")
+        spy = bench.one("postToolCall", f"n=$( ({attack}) 2>&1 | grep -c 'Permission denied'); echo $n > spied")
         await spy.post_tool_call(call(), "o", False)
         assert (await guard).denied is not None
         assert int((bench.workspace / "spied").read_text()) >= 1

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 FAILURES = {
     "exit code 1": ("exit 1", "exited with code 1"),
     "missing program": ("no-such-program", "command not found"),

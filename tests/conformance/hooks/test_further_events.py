@@ -8,6 +8,8 @@ import pytest
 
 from runner.guest.hooks import MAX_PUSHES, TextFilter
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 def answer(document: object) -> str:
     text = json.dumps(document).replace("'", "'\\''")

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 SERVER = """
 import json, os, sys
 count = 0

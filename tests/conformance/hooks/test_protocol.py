@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 SAVE = 'cat > "$TMPDIR/seen.json"'
 """For guards, whose own folder is the one place they may write."""
 SAVE_AS_OWNER = "cat > seen.json"
