@@ -2,7 +2,7 @@
 
 Prints, measured in turn in one process, medians and their ratio:
 
-    run       `sbx run KIT --rm --demo -p …` (one tool call, one answer), image present, against `docker run --rm IMAGE true`
+    run       `sbx run KIT --rm --demo -p …` (one tool call, one answer), image present, against `docker run --rm`
     help      `sbx --help` against `python -c pass`
     nothing   deciding "nothing to build" against the whole process of `docker image ls`
 
@@ -35,9 +35,8 @@ def compare(name: str, ours: Callable[[], float], theirs: Callable[[], float], b
     ours(), theirs()
     pairs = [(ours(), theirs()) for _ in range(rounds)]
     mine, other = (statistics.median(column) for column in zip(*pairs, strict=True))
-    print(
-        f"{name:<8} {mine * 1000:8.1f} ms   against {other * 1000:8.1f} ms   ratio {mine / other:6.2f}   (at most {bound})"
-    )
+    ratio = f"ratio {mine / other:6.2f}   (at most {bound})"
+    print(f"{name:<8} {mine * 1000:8.1f} ms   against {other * 1000:8.1f} ms   {ratio}")
 
 
 def main() -> None:
