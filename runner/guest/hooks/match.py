@@ -6,7 +6,8 @@ the whole guest; a thread would not help. Most matchers (`^bash$`, `bash|write_f
 in a process that is ended after `BOUND` seconds, and the result is kept. A match that cannot be decided counts as one:
 a guard that runs too often is safe.
 
-*Measured:* a quick matcher costs 0.3 µs a call once its result is kept; another one 15 ms, once a tool name.
+*Measured:* a quick search takes 0.3 µs, and 1 ms on the worst name of 128 characters; a process takes 25 ms, once a
+tool name.
 """
 
 from __future__ import annotations
