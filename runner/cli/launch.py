@@ -360,6 +360,8 @@ async def _session(
     relay = _relay(agent, what.agent, options)
     banner = _banner(prepared, agent, image, order, record.id, bool(kept))
     locks = locks_of(prepared.folders)
+    # From here on a run mostly waits for the engine; what it needs later is imported meanwhile.
+    threading.Thread(target=_warm_up, daemon=True).start()
     if kept:
         sandbox = await Sandbox.reopen(engine, kept["Id"], order, locks)
     else:
@@ -513,15 +515,14 @@ def _banner(prepared: Prepared, agent: Agent, image: Image, order: Order, sessio
 
 
 def connect(prepared: Prepared) -> Engine:
-    """The engine. What a session needs later is imported meanwhile: from here on, a run mostly waits for the engine."""
+    """The engine."""
     from runner.engine import connect as connect_engine
 
-    threading.Thread(target=_warm_up, daemon=True).start()
     return connect_engine(prepared.options.environ)
 
 
 def _warm_up() -> None:
-    for name in ("runner.session.session", "runner.gateway.model", "runner.frontends.printer", "httpx", "httpcore"):
+    for name in ("runner.frontends.printer", "httpx", "httpcore"):
         importlib.import_module(name)
 
 

@@ -53,7 +53,7 @@ def main() -> NoReturn:
     guest = become_guest(sys.argv[1])
     from runner.guest.main import main as run  # only now: it grows this process, and the server is forked from it
 
-    sys.exit(run(guest))
+    run(guest)
 
 
 def become_guest(workspace: str) -> Guest:

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from runner.guest.commands import Commands
 from runner.guest.history import History
@@ -394,7 +394,7 @@ def _program_version() -> str:
     return __version__
 
 
-def main(prepared: entry.Guest) -> int:
+def main(prepared: entry.Guest) -> NoReturn:
     """Takes stdin and stdout for the wire and runs until it ends.
 
     The wire's descriptors are moved away first, so that neither a stray `print` nor a child can reach them.
@@ -412,7 +412,9 @@ def main(prepared: entry.Guest) -> int:
 
     signal.signal(signal.SIGTERM, ended)
 
-    async def run() -> int:
-        return await Guest(prepared, source, sink).run()
+    async def run() -> NoReturn:
+        code = await Guest(prepared, source, sink).run()
+        sys.stderr.flush()
+        os._exit(code)  # the kernel ends everything else, quicker than the loop takes itself apart
 
-    return asyncio.run(run())
+    asyncio.run(run())
