@@ -13,10 +13,22 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminated)
     # There are none, and looking for them at the import of pydantic costs a tenth of a start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    arguments = sys.argv[1:]
     try:
-        from runner.cli.app import run
+        if arguments in ([], ["-h"], ["--help"]):
+            from runner.cli.table import root_help
 
-        code = run(sys.argv[1:])
+            sys.stdout.write(root_help())
+            code = 0 if arguments else 2
+        elif arguments == ["--version"]:
+            from runner import __version__
+
+            print(f"sbx {__version__}")
+            code = 0
+        else:
+            from runner.cli.app import run
+
+            code = run(arguments)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except BrokenPipeError:

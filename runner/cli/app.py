@@ -7,16 +7,13 @@ import sys
 import typer
 from typer._click.exceptions import ClickException
 
-from runner import __version__
-from runner.cli import doctor, log
-from runner.cli import run as run_command
 from runner.cli.failing import report
+from runner.cli.lazy import Commands
 from runner.errors import SbxError
 
 app = typer.Typer(
+    cls=Commands,
     name="sbx",
-    help="Run an LLM agent, its tool calls and its hooks inside a throwaway hardened container.",
-    epilog="Try it: sbx run hooks-demo --demo -p 'Which files are here?'    Then: sbx doctor",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -25,24 +22,9 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"sbx {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-) -> None:
-    pass
-
-
-app.command("run")(run_command.run)
-app.command("log")(log.log)
-app.command("report")(log.report)
-app.add_typer(log.session_app, name="session")
-app.command("doctor")(doctor.doctor)
+def _root() -> None:
+    """`--help` and `--version` of `sbx` itself are answered before any of this is imported (`runner.__main__`)."""
 
 
 def run(arguments: list[str]) -> int:

@@ -12,7 +12,10 @@ MARKS = {"ok": ("ok  ", "green"), "warning": ("warn", "yellow"), "failed": ("FAI
 
 
 def doctor(as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON.")) -> int:
-    """Check the engine, the disk, the base image and the model server, one line each."""
+    """Check the engine, the disk, the base image and the model server.
+
+    One line each, with what to do about what is not well.
+    """
     from runner.engine.doctor import examine, passed
     from runner.frontends.safe import safe_line
     from runner.frontends.terminal import Output, Styled
