@@ -5,9 +5,10 @@ A new command is one row here. A test keeps each row equal to what the command s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` and `dataclasses` would take longer to import than the help to print
+    from collections.abc import Mapping
+    from typing import Any
 
 ABOUT = "Run an LLM agent, its tool calls and its hooks inside a throwaway hardened container."
 TRY = (
@@ -17,17 +18,23 @@ TRY = (
 )
 
 
-@dataclass(frozen=True)
 class Entry:
-    """One command, or one group of commands."""
+    """One command, or one group of commands.
 
-    target: str
-    """`MODULE:NAME` under `runner.cli`: a function, or a `typer.Typer` with a group's commands."""
-    help: str
-    """First line of its help."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Context settings, such as those of a command that passes options on."""
-    hidden: bool = False
+    Args:
+        target: `MODULE:NAME` under `runner.cli`: a function, or a `typer.Typer` with a group's commands.
+        help: first line of its help.
+        settings: context settings, such as those of a command that passes options on.
+        hidden: it is not listed.
+    """
+
+    def __init__(
+        self, target: str, help: str, settings: Mapping[str, Any] | None = None, *, hidden: bool = False
+    ) -> None:
+        self.target = target
+        self.help = help
+        self.settings = settings or {}
+        self.hidden = hidden
 
 
 COMMANDS: Mapping[str, Entry] = {
