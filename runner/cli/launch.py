@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from runner.sandbox.profile import Profile
     from runner.sandbox.workspace import Workspace
     from runner.scripted.server import ScriptedServer
+    from runner.session.booted import Booted
     from runner.session.record import Record
     from runner.session.session import Session
     from runner.wire.agent import Agent
@@ -288,9 +289,20 @@ def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
 
 @asynccontextmanager
 async def open_session(
-    engine: Engine, prepared: Prepared, image: Image, *, redact: Callable[[str], str] | None = None
+    engine: Engine,
+    prepared: Prepared,
+    image: Image,
+    *,
+    redact: Callable[[str], str] | None = None,
+    ahead: Booted | None = None,
+    server: ScriptedServer | None = None,
 ) -> AsyncIterator[Session]:
-    """A session that is ready to be asked; everything of it is ended with the block."""
+    """A session that is ready to be asked; everything of it is ended with the block.
+
+    Args:
+        ahead: a sandbox that was started for this; who started it has a janitor and sweeps.
+        server: the scripted model, where several sessions share one.
+    """
     from runner.cli.running import signal_of
     from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
     from runner.session.record import Record, unchanged
@@ -301,16 +313,22 @@ async def open_session(
     if prepared.resumed:
         record, _ = Record.reopen(prepared.resumed, redact=redact or unchanged)
     else:
-        record = Record.create(prepared.folders, redact=redact or unchanged)
+        reserved = ahead.sandbox.order.session if ahead else ""
+        record = Record.create(prepared.folders, session=reserved, redact=redact or unchanged)
     status, code = "completed", 0
     try:
         kept = await asyncio.to_thread(_kept, engine, prepared, image) if options.keep and not options.new else None
+        if ahead:
+            order = ahead.sandbox.order
+            async with await _session(engine, prepared, image, record, order, None, server, ahead) as session:
+                yield session
+            return
         order = _order(prepared, image, record.id, kept)
         janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
         try:
-            with (scripted_model(prepared) if options.demo else None) or nullcontext() as server:
-                async with await _session(engine, prepared, image, record, order, kept, server) as session:
-                    sweeping = asyncio.create_task(asyncio.to_thread(_sweep, engine, locks_of(prepared.folders)))
+            with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
+                async with await _session(engine, prepared, image, record, order, kept, own) as session:
+                    sweeping = asyncio.create_task(asyncio.to_thread(sweep_leftovers, engine, prepared.folders))
                     try:
                         yield session
                     finally:
@@ -339,6 +357,7 @@ async def _session(
     order: Order,
     kept: dict[str, Any] | None,
     server: ScriptedServer | None,
+    ahead: Booted | None = None,
 ) -> Session:
     """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
     from runner.sandbox.container import Sandbox
@@ -362,11 +381,13 @@ async def _session(
     locks = locks_of(prepared.folders)
     # From here on a run mostly waits for the engine; what it needs later is imported meanwhile.
     threading.Thread(target=_warm_up, daemon=True).start()
-    if kept:
+    if ahead:
+        sandbox = ahead.sandbox
+    elif kept:
         sandbox = await Sandbox.reopen(engine, kept["Id"], order, locks)
     else:
         sandbox = await Sandbox.create(engine, order, locks)
-    return Session(sandbox, setup, record, relay, banner=banner)
+    return Session(sandbox, setup, record, relay, banner=banner, booted=ahead)
 
 
 def locks_of(folders: Folders) -> Path:
@@ -374,12 +395,12 @@ def locks_of(folders: Folders) -> Path:
     return private(folders.state / "sandboxes")
 
 
-def _sweep(engine: Engine, locks: Path) -> None:
+def sweep_leftovers(engine: Engine, folders: Folders) -> None:
     """Leftovers are nobody's business in this run: what cannot be removed now is found by the next one."""
     from runner.sandbox.sweep import sweep
 
     try:
-        sweep(engine, locks)
+        sweep(engine, locks_of(folders))
     except SbxError:
         return
 
@@ -425,6 +446,12 @@ def _kept(engine: Engine, prepared: Prepared, image: Image) -> dict[str, Any] | 
 
         raise InUseError(f"the sandbox {options.name} is in use by another session")
     return idle[0] if idle else None
+
+
+def order_ahead(prepared: Prepared, image: Image) -> Order:
+    """What a sandbox is to be made of whose name and session are not known yet: equal orders are interchangeable."""
+    order = _order(prepared, image, "", None)
+    return replace(order, name=order.name.rpartition("-")[0])
 
 
 def _order(prepared: Prepared, image: Image, session: str, kept: dict[str, Any] | None) -> Order:

@@ -49,8 +49,9 @@ HOOKS = "/opt/sbx/hooks"
 MAX_SNAPSHOT = 32 * 1024 * 1024
 _OWN_VARIABLES = frozenset({"HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_"})
 """Of the container's environment, what is the guest's own."""
-HELLO_WITHIN = 60.0
-"""Seconds that the guest waits for the host's first message."""
+HELLO_WITHIN = 24 * 3600.0
+"""Seconds that the guest waits for the host's first message; one that was started ahead waits long. A host that dies
+ends the wire, which is seen at once."""
 
 
 class Fatal(Exception):

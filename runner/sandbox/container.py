@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.engine import Engine
-from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError
+from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError
 from runner.sandbox import owner
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.profile import Profile
@@ -78,8 +78,19 @@ class Sandbox:
             EngineError: the engine refuses.
         """
         held = lock(locks, order.name)
+        making = asyncio.ensure_future(asyncio.to_thread(_create, engine, order))
         try:
-            container = await asyncio.to_thread(_create, engine, order)
+            container = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            # The engine is at it and cannot be called back: what it makes is removed as soon as it is there.
+            try:
+                made = cls(engine, await making, order, held)
+            except SbxError:
+                os.close(held)
+            else:
+                with contextlib.suppress(SbxError):
+                    await made.end(None)
+            raise
         except BaseException:
             os.close(held)
             raise
@@ -209,6 +220,9 @@ def _create(engine: Engine, order: Order) -> str:
             raise InUseError(
                 f"there is already a sandbox named {order.name}", hint="`sbx ls` lists them, `--name` takes another"
             ) from None
+        # The engine makes the volume before it refuses the container.
+        with contextlib.suppress(SbxError):
+            remove_volume(engine, volume_name(order.name))
         raise
     return str(answer["Id"])
 
@@ -266,11 +280,19 @@ class Janitor:
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
 
-    def done(self) -> None:
-        """A clean end: there is nothing to do."""
+    def done(self, *, clean: bool = True) -> None:
+        """The host ends.
+
+        Args:
+            clean: there is nothing to do. Else something may be left, and the janitor removes it on its own time.
+        """
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.write(b"done\n")
+            if clean:
+                self._process.stdin.write(b"done\n")
             self._process.stdin.close()
+        if not clean:
+            self._process.returncode = 0  # it lives on; nobody waits for it
+            return
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)

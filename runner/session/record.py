@@ -90,10 +90,19 @@ class Record:
 
     @classmethod
     def create(
-        cls, folders: Folders, *, redact: Redactor = unchanged, clock: Callable[[], float] = time.time
+        cls,
+        folders: Folders,
+        *,
+        session: str = "",
+        redact: Redactor = unchanged,
+        clock: Callable[[], float] = time.time,
     ) -> Record:
-        """A record for a new session, in a folder of its own. Raises OSError where none can be made."""
-        folder = folders.session(new_session_id(clock()))
+        """A record for a new session, in a folder of its own. Raises OSError where none can be made.
+
+        Args:
+            session: the id, where a sandbox that was started ahead bears one already.
+        """
+        folder = folders.session(session or new_session_id(clock()))
         private(folders.sessions)
         folder.mkdir(mode=0o700)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -10,40 +10,25 @@ import asyncio
 import contextlib
 import io
 import tarfile
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.errors import (
-    ConfigError,
-    EngineError,
-    ImageError,
-    OutOfMemory,
-    RefusedError,
-    RunTimeout,
-    SbxError,
-    WireError,
-    WireVersionError,
-)
+from runner.errors import ConfigError, EngineError, RunTimeout, SbxError, WireError
 from runner.sandbox import workspace
-from runner.sandbox.attach import Attached
 from runner.sandbox.container import SHUTDOWN_WITHIN, Sandbox
+from runner.session.booted import READY_WITHIN, Booted
 from runner.session.record import Record
 from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.agent import Agent
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 
-READY_WITHIN = 60.0
-"""Seconds from the container's start to the guest's first message."""
 MAX_SNAPSHOT = 32 * 1024 * 1024
 """Most bytes of the kit's folder that a session takes along."""
 LEFT_OUT = frozenset({"playground", "files", ".git"})
 """Top-level folders of a kit that are not part of its configuration."""
-LOG_KEPT = 64 * 1024
-"""Bytes of the guest's stderr that are kept, for the message when it dies."""
 
 OnAsk = Callable[[m.Ask], Awaitable[dict[str, Any]]]
 
@@ -104,6 +89,7 @@ class Session:
         relay: the model's way out.
         proxy: the tools' way out, where policy lets anything through.
         banner: what a front end shows first.
+        booted: the sandbox's guest, where it was started ahead.
     """
 
     def __init__(
@@ -115,25 +101,22 @@ class Session:
         *,
         proxy: Proxy | None = None,
         banner: Any = None,
+        booted: Booted | None = None,
     ) -> None:
         self.sandbox = sandbox
         self.record = record
         self.banner = banner
         self.on_ask: OnAsk = nobody
-        self.ready: m.Ready | None = None
+        self._booted = booted or Booted(sandbox)
         self._setup = setup
         self._relay = relay
         self._proxy = proxy
-        self._attached: Attached | None = None
         self._mux: Mux[m.ToHost] | None = None
-        self._log: deque[bytes] = deque()
-        self._log_size = 0
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
         self._turn = 0
         self._running = False
         self._next_exec = 1
         self._execs: dict[int, asyncio.Future[m.Exited]] = {}
-        self._is_ready: asyncio.Future[m.Ready] | None = None
         self._is_started: asyncio.Future[None] | None = None
         self._reader: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -154,13 +137,14 @@ class Session:
     # ---- start and end
 
     async def _start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._is_ready, self._is_started = loop.create_future(), loop.create_future()
+        """Boots the guest, unless that was done ahead, and tells it its agent."""
+        self._is_started = asyncio.get_running_loop().create_future()
+        mux = self._booted.mux if self._booted.alive else await self._booted.start()
+        assert mux is not None
+        self._mux = mux
+        self._reader = asyncio.create_task(self._read(mux))
         with workspace.canary(Path(self.sandbox.order.workspace)) as (canary, text):
-            self._attached = await self.sandbox.start(self._on_log)
-            self._mux = Mux(self._attached, m.decode_for_host, even=True)
-            self._reader = asyncio.create_task(self._read(self._mux))
-            snapshot = self._mux.open() if self._setup.snapshot else None
+            snapshot = mux.open() if self._setup.snapshot else None
             hello = m.Hello(
                 version=VERSION,
                 session=self.record.id,
@@ -176,22 +160,14 @@ class Session:
             )
             try:
                 async with asyncio.timeout(READY_WITHIN):
-                    self.ready = await self._is_ready
-                    if self.ready.version != VERSION:
-                        raise WireVersionError(
-                            f"the image's program (sbx {self.ready.program}) speaks wire version {self.ready.version},"
-                            f" this sbx speaks {VERSION}",
-                            place=self.sandbox.order.image,
-                            hint="build the image again with this version",
-                        )
-                    self._mux.post(hello)
+                    mux.post(hello)
                     if snapshot:
                         await snapshot.write(self._setup.snapshot)
                         snapshot.close()
                     await self._is_started
             except TimeoutError:
                 raise EngineError(
-                    f"the guest was not ready within {READY_WITHIN:g} s", place=self.sandbox.container, log=self.log
+                    f"the guest did not start within {READY_WITHIN:g} s", place=self.sandbox.container, log=self.log
                 ) from None
             except StreamReset:
                 raise self._failure or WireError("the guest went away while it started", log=self.log) from None
@@ -210,18 +186,17 @@ class Session:
                 task.cancel()
             await asyncio.gather(*self._tasks, *([self._reader] if self._reader else []), return_exceptions=True)
             await self._relay.close()
-            await self.sandbox.end(self._attached)
+            await self._booted.end()
+
+    @property
+    def ready(self) -> m.Ready | None:
+        """What the guest said first."""
+        return self._booted.ready
 
     @property
     def log(self) -> str:
         """The end of what the guest wrote to its stderr."""
-        return b"".join(self._log).decode("utf-8", "replace")
-
-    def _on_log(self, data: bytes) -> None:
-        self._log.append(data)
-        self._log_size += len(data)
-        while self._log_size > LOG_KEPT and len(self._log) > 1:
-            self._log_size -= len(self._log.popleft())
+        return self._booted.log
 
     # ---- what a front end does
 
@@ -312,24 +287,22 @@ class Session:
     async def _read(self, mux: Mux[m.ToHost]) -> None:
         failure: SbxError | None = None
         try:
-            async for message in mux.run():
-                if isinstance(message, m.Failed):
-                    failure = failure or self._failed(message)
-                    self._tell(failure)
-                else:
-                    self._act(message, mux)
+            async with contextlib.aclosing(self._booted.messages()) as messages:
+                async for message in messages:
+                    if isinstance(message, m.Failed):
+                        failure = failure or self._booted.failed(message)
+                        self._tell(failure)
+                    else:
+                        self._act(message, mux)
         except MuxClosed as error:
             failure = failure or WireError(str(error), place=self.sandbox.container, log=self.log)
         if not self._closing:
-            self._tell(failure or await self._why_gone())
+            self._tell(failure or await self._booted.why_gone())
         elif self._execs:
             self._tell(WireError("the session ended"))
 
     def _act(self, message: m.ToHost, mux: Mux[m.ToHost]) -> None:
         match message:
-            case m.Ready():
-                if self._is_ready and not self._is_ready.done():
-                    self._is_ready.set_result(message)
             case m.Event():
                 self.record.write(message)
                 if message.name == "guest.started" and self._is_started and not self._is_started.done():
@@ -371,47 +344,11 @@ class Session:
         """The session cannot go on: whoever waits is told."""
         if self._failure is None:
             self._failure = failure
-        for future in (self._is_ready, self._is_started, *self._execs.values()):
+        for future in (self._is_started, *self._execs.values()):
             if future and not future.done():
                 future.set_exception(failure)
                 future.exception()  # looked at: nobody may be waiting
         self._events.put_nowait(failure)
-
-    def _failed(self, message: m.Failed) -> SbxError:
-        place = self.sandbox.container[:12]
-        match message.kind:
-            case "version":
-                return WireVersionError(message.message, place=self.sandbox.order.image)
-            case "config":
-                return ConfigError(message.message)
-            case "refused":
-                return RefusedError(message.message)
-            case "workspace":
-                return EngineError(
-                    message.message,
-                    place=self.sandbox.order.workspace,
-                    hint="the engine must run on this machine and see this folder",
-                )
-            case _:
-                return WireError(f"the guest failed: {message.message}", place=place, log=self.log)
-
-    async def _why_gone(self) -> SbxError:
-        """The wire ended by itself: the container's state tells why."""
-        state = await self.sandbox.state()
-        place = self.sandbox.container[:12]
-        if not state:
-            return EngineError("the sandbox is gone, or the engine is", place=place, log=self.log)
-        if state.get("OOMKilled") and state.get("ExitCode") == 137:
-            return OutOfMemory(
-                "the sandbox ran out of memory and the agent loop was killed",
-                place=place,
-                hint="give it more: --memory",
-            )
-        code = state.get("ExitCode")
-        if state.get("Error") and not self.ready:
-            return ImageError(f"the sandbox did not start: {state['Error']}", place=self.sandbox.order.image)
-        last = self.log.strip().splitlines()[-1:] or [f"code {code}"]
-        return WireError(f"the guest ended by itself: {last[0]}", place=place, log=self.log)
 
 
 async def _collect(stream: Stream, limit: int) -> bytes:

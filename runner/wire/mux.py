@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Generic, Protocol, TypeVar, cast
 
 from runner.wire import frames, messages
@@ -228,7 +228,7 @@ class Mux(Generic[Incoming]):
         """Waits until everything queued has been handed to the transport."""
         await self._idle.wait()
 
-    async def run(self) -> AsyncIterator[Incoming]:
+    async def run(self) -> AsyncGenerator[Incoming, None]:
         """Reads until the end and yields each message that is not about byte streams.
 
         Raises:
