@@ -22,6 +22,7 @@ from runner.gateway.decisions import Entry, now
 from runner.gateway.http import Refused, answer, authority, end_to_end, page, port_number
 from runner.gateway.names import Address, BadName, Host, HostPort, normalise, split_port
 from runner.gateway.policy import Policy, Resolve, Verdict, judge
+from runner.gateway.redaction import Redactor
 from runner.gateway.tunnel import READ_SIZE, Duplex, Early, Mismatch, OverLimit, carry
 from runner.gateway.upstream import ConnectFailed, Link, Upstream
 from runner.wire.mux import StreamReset
@@ -60,6 +61,8 @@ class Interception:
     """An async context that takes the sandbox's TLS and gives a `Duplex` of what is inside."""
     connect: Callable[[Link, str], Any]
     """Starts TLS towards the server on a link; returns the link to use."""
+    mask: Callable[[], Redactor] = Redactor
+    """Masks the credential in the answers: a server may say what it was sent, and the sandbox must not learn it."""
 
 
 Intercept = Callable[[Host, int], Interception | None]
@@ -308,6 +311,10 @@ class Connection:
     ) -> None:
         server = self.server
         assert server
+        mask = self.inside.interception.mask() if self.inside else Redactor()
+        body = mask.stream(same_length=True)
+        if mask:
+            extra = (*extra, (b"Accept-Encoding", b"identity"))  # what is compressed cannot be masked
         headers = [(b"Host", host), *end_to_end(request.headers, {name.lower() for name, _ in extra}), *extra]
         if link.via and link.absolute and link.via.authorization:
             headers.append((b"Proxy-Authorization", link.via.authorization.encode("ascii")))
@@ -346,11 +353,14 @@ class Connection:
                 event = await self._from_server(link, server, entry)
                 if isinstance(event, h11.Response):
                     started = True
-                    await self.client.write(self._bytes_of(answer(event)))
+                    await self.client.write(self._bytes_of(answer(event, mask)))
                 elif isinstance(event, h11.Data):
-                    await self.client.write(self._bytes_of(h11.Data(data=bytes(event.data))))
+                    if piece := body.feed(bytes(event.data)):
+                        await self.client.write(self._bytes_of(h11.Data(data=piece)))
                 elif isinstance(event, h11.EndOfMessage):
-                    await self.client.write(self._bytes_of(h11.EndOfMessage()))
+                    rest = body.flush()
+                    last = self._bytes_of(h11.Data(data=rest)) if rest else b""
+                    await self.client.write(last + self._bytes_of(h11.EndOfMessage()))
                     break
                 elif not isinstance(event, h11.InformationalResponse):
                     raise h11.RemoteProtocolError("the server closed the connection without an answer")

@@ -173,14 +173,18 @@ class Injector:
         self._secrets: dict[str, str] = {}
         self.variables: dict[str, str] = {}
         """The sandbox's variables, each `proxy-managed`."""
+        self.unbound: list[Credential] = []
+        """Credentials that kits can use and the user has not bound."""
+        self._masking = Redactor()
         for credential in credentials:
             binding = bindings.get(credential.service)
             if binding is None:
                 if credential.required:
                     raise ConfigError(
                         f"{credential.source} needs the credential {credential.service!r}, which is not bound",
-                        hint=f"sbx secret set {credential.service}",
+                        hint=f"sbx secret set {credential.service} --domain DOMAIN",
                     )
+                self.unbound.append(credential)
                 continue
             self.variables |= dict.fromkeys(credential.env, PLACEHOLDER)
             for inject in credential.inject:
@@ -216,7 +220,9 @@ class Injector:
             return [(r.inject.header.encode("ascii"), self._value(r).encode("ascii")) for r in routes]
 
         services = ", ".join(dict.fromkeys(route.binding.service for route in routes))
-        return Interception(services, headers, lambda outer: opened(outer, self.authority, host), self._server)
+        return Interception(
+            services, headers, lambda outer: opened(outer, self.authority, host), self._server, lambda: self._masking
+        )
 
     def redactor(self, more: Sequence[str] = ()) -> Redactor:
         """Masks every bound secret, fetched now, and `more` (the model's key).
@@ -231,6 +237,7 @@ class Injector:
     def _secret(self, binding: Binding) -> str:
         if binding.service not in self._secrets:
             self._secrets[binding.service] = binding.fetch(self._environ)
+            self._masking = Redactor(self._secrets.values())
         return self._secrets[binding.service]
 
     def _value(self, route: _Route) -> str:

@@ -8,6 +8,7 @@ import h11
 
 from runner.gateway.names import split_port
 from runner.gateway.policy import Decision
+from runner.gateway.redaction import Redactor
 
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host"}
@@ -51,8 +52,8 @@ def end_to_end(headers: Any, replaced: set[bytes]) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in pairs if name not in drop and not name.startswith(b"proxy-")]
 
 
-def answer(response: h11.Response) -> h11.Response:
-    headers = end_to_end(response.headers, set())
+def answer(response: h11.Response, mask: Redactor) -> h11.Response:
+    headers = [(name, mask.data(value)) for name, value in end_to_end(response.headers, set())]
     if any(name == b"transfer-encoding" for name, _ in response.headers):
         headers.append((b"Transfer-Encoding", b"chunked"))
     return h11.Response(status_code=response.status_code, headers=headers, reason=response.reason)

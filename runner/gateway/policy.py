@@ -15,13 +15,15 @@ to exactly those addresses: a second look-up could give others.
 Deny wins, whoever said it. A policy file's `allow` is a bound: it opens nothing by itself, and what it does not hold
 stays closed whatever the command line and the kits say. Private, loopback, link-local, metadata and multicast
 addresses stay closed unless a rule names the address or a CIDR around it: neither an allowed name that resolves to one
-nor `open` is enough. The host itself is `host.docker.internal:PORT`, in full; no wildcard means it.
+nor `open` is enough. One exception: a group's hosts are what this host's own package clients are set to, which for a
+company is a mirror in its own network, so they may have private addresses (not loopback, link-local or metadata ones).
+The host itself is `host.docker.internal:PORT`, in full; no wildcard means it.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -40,6 +42,9 @@ from runner.gateway.names import (
 
 DEFAULT_PORT = 443
 PRESETS = ("none", "packages", "open")
+
+_OF_A_MIRROR = ("a private address", "a shared or tunnel address", "a reserved address")
+"""What a package mirror's address may be (`names.private_kind`)."""
 
 Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 """Looks a name up. Raises OSError when it does not resolve."""
@@ -172,6 +177,9 @@ class Policy:
     bounds: tuple[Bound, ...] = ()
     asked: tuple[Pattern, ...] = field(default=())
     """What kits ask for and was not granted: opens nothing, but makes a refusal say so."""
+    known: Mapping[str, tuple[Address, ...]] = field(default_factory=dict)
+    """Addresses that the user gave names (`--resolve`). They are not looked up, and may be private; no policy file's
+    bound is widened by that."""
 
     @cached_property
     def closed(self) -> bool:
@@ -193,6 +201,11 @@ class Policy:
             if pattern.names_addresses and pattern.matches(address, port):
                 return Decision(False, pattern.rule, pattern.source, f"{said}, which is denied")
         kind = private_kind(address)
+        by = _first(self.allow, host, port)
+        if kind in _OF_A_MIRROR and by and by.group:
+            kind = ""
+        if kind and address in self.known.get(str(host), ()) and self._bounds_name(address, port) is None:
+            kind = ""
         if kind and not (named := self._names(address, port)).allowed:
             return Decision(False, "private addresses", named.source, f"{said}, {kind}; {named.reason}")
         return Decision(True, "", "", "")
@@ -216,16 +229,15 @@ class Policy:
         if pattern_ := _first(self.allow, host, port):
             return Decision(True, pattern_.rule, pattern_.source, f"{said} is allowed by {pattern_.rule}")
         if asked := _first(self.asked, host, port):
-            reason = f"{asked.source} asks for {said}; run again with --grant network, or with --allow {said}"
+            reason = f"{asked.source} asks for {said}; run with --grant network, or with --allow {said}"
             return Decision(False, "grant network", asked.source, reason)
         reason = f"no rule allows {said}; the user can allow it with --allow {said}"
         return Decision(False, "default", f"preset {self.preset}", reason)
 
     def _names(self, address: Address, port: int) -> Decision:
         """Whether rules name this address, as a non-public one must be: an allow rule and every bound."""
-        for bound in self.bounds:
-            if not any(p.names_addresses and p.matches(address, port) for p in bound.allow):
-                return Decision(False, "network.allow", bound.source, f"{bound.source} does not name that address")
+        if outside := self._bounds_name(address, port):
+            return outside
         for pattern in self.allow:
             if pattern.names_addresses and pattern.matches(address, port):
                 return Decision(True, pattern.rule, pattern.source, f"{address} is allowed by {pattern.rule}")
@@ -233,6 +245,13 @@ class Policy:
         if address.is_loopback:
             hint = f"a service of the host's is --allow {HOST_ALIAS}:{port}"
         return Decision(False, "private addresses", "built in", hint)
+
+    def _bounds_name(self, address: Address, port: int) -> Decision | None:
+        """The refusal of a policy file whose bound does not name the address; None when each does."""
+        for bound in self.bounds:
+            if not any(p.names_addresses and p.matches(address, port) for p in bound.allow):
+                return Decision(False, "network.allow", bound.source, f"{bound.source} does not name that address")
+        return None
 
 
 async def judge(policy: Policy, host: str, port: int, resolve: Resolve) -> Verdict:
@@ -253,7 +272,7 @@ async def judge(policy: Policy, host: str, port: int, resolve: Resolve) -> Verdi
         loopback = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
         return Verdict(decision, place, port, loopback)
     try:
-        addresses = tuple(await resolve(place))
+        addresses = policy.known.get(place) or tuple(await resolve(place))
     except OSError as error:
         return Verdict(decision, place, port, (), f"{place} does not resolve: {error.strerror or error}")
     if not addresses:

@@ -10,6 +10,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 MASK = "[secret]"
@@ -40,9 +41,18 @@ class Redactor:
         self._starts = {needle[:length] for needle in self._needles for length in range(1, len(needle))}
         self._longest = max(map(len, self._needles), default=0)
 
-    def data(self, data: bytes) -> bytes:
-        """`data` with each secret masked."""
-        return self._pattern.sub(MASK.encode(), data) if self._pattern else data
+    def __bool__(self) -> bool:
+        return self._pattern is not None
+
+    def data(self, data: bytes, *, same_length: bool = False) -> bytes:
+        """`data` with each secret masked.
+
+        Args:
+            same_length: by as many `*` as it was long, where a length was announced already.
+        """
+        if self._pattern is None:
+            return data
+        return self._pattern.sub(_stars if same_length else MASK.encode(), data)
 
     def text(self, text: str) -> str:
         """`text` with each secret masked."""
@@ -60,9 +70,9 @@ class Redactor:
             return [self.document(item) for item in value]
         return value
 
-    def stream(self) -> RedactedStream:
+    def stream(self, *, same_length: bool = False) -> RedactedStream:
         """For text that comes in pieces: a secret cut by a piece's end is found too."""
-        return RedactedStream(self)
+        return RedactedStream(self, same_length)
 
     def held(self, data: bytes) -> int:
         """How many of the last bytes may be the beginning of a secret."""
@@ -75,13 +85,16 @@ class Redactor:
 class RedactedStream:
     """Bytes in pieces; what may be the beginning of a secret waits for the next piece."""
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, same_length: bool = False) -> None:
         self._redactor = redactor
+        self._same_length = same_length
         self._waiting = b""
 
     def feed(self, data: bytes) -> bytes:
         """What may be shown now."""
-        masked = self._redactor.data(self._waiting + data)
+        if not self._redactor:
+            return data
+        masked = self._redactor.data(self._waiting + data, same_length=self._same_length)
         held = self._redactor.held(masked)
         cut = len(masked) - held
         self._waiting = masked[cut:]
@@ -90,7 +103,52 @@ class RedactedStream:
     def flush(self) -> bytes:
         """The rest; the stream has ended."""
         rest, self._waiting = self._waiting, b""
-        return self._redactor.data(rest)
+        return self._redactor.data(rest, same_length=self._same_length)
+
+
+class EventMask:
+    """Masks a session's events. Text that comes in pieces is held back where a piece may end inside a secret."""
+
+    PIECES = ("model.delta", "model.reasoning")
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._streams: dict[str, RedactedStream] = {}
+
+    def __call__(self, name: str, data: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        """What may be shown now: usually the one event; before it, text that was held back."""
+        if not self._redactor:
+            return [(name, data)]
+        if name in self.PIECES:
+            stream = self._streams.setdefault(name, self._redactor.stream())
+            text = stream.feed(str(data.get("text", "")).encode("utf-8", "surrogatepass"))
+            return [(name, data | {"text": _text(text)})] if text else []
+        held = [(piece, {"text": _text(rest)}) for piece, stream in self._streams.items() if (rest := stream.flush())]
+        masked = self._redactor.document(data)
+        assert isinstance(masked, dict)
+        return [*held, (name, masked)]
+
+
+_known = Redactor()
+
+
+def remember(redactor: Redactor) -> None:
+    """Makes the secrets of this process's session known to `masked`."""
+    global _known
+    _known = redactor
+
+
+def masked(text: str) -> str:
+    """`text` with the session's secrets masked: for what is told when everything else has failed."""
+    return _known.text(text)
+
+
+def _stars(found: re.Match[bytes]) -> bytes:
+    return b"*" * len(found.group())
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
 
 
 def _forms(secret: str) -> set[bytes]:

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.errors import ConfigError
+from runner.gateway.names import HOST_ALIAS, Address, BadName, normalise
 from runner.gateway.policy import PRESETS, Bound, Pattern, Policy, parse
 from runner.kits.plan import Network
 
@@ -138,6 +139,8 @@ def build(
     install: bool = False,
     files: Sequence[PolicyFile] = (),
     environ: Mapping[str, str] | None = None,
+    groups: Groups | None = None,
+    resolve: Sequence[str] = (),
 ) -> Policy:
     """The policy of one run.
 
@@ -149,20 +152,24 @@ def build(
         install: the policy of a build: the kits' `install` lists count too.
         files: the policy files.
         environ: the host's environment, for asking package clients.
+        groups: what the groups mean; made of `files` and `environ` when there is none.
+        resolve: `NAME=ADDRESS` of the command line: addresses that names are taken to have.
 
     Raises:
         ConfigError: a rule is none, a preset or group does not exist, or a group's client is not installed.
     """
     if preset not in PRESETS:
         raise ConfigError(f"there is no network preset {preset!r}; there are {', '.join(PRESETS)}", place="--network")
-    groups = Groups(environ or {}, files)
+    groups = groups or Groups(environ or {}, files)
     kits = kits or Network()
     allowed: list[Pattern] = []
     if preset == "packages":
         allowed += groups.installed()
     for text in allow:
         allowed += groups.expand(text, "--allow")
-    asked = [p for rule in kits.allow for p in groups.expand(rule.text, rule.source, quiet=not kits_granted)]
+    # Asking a package client takes a second; what opens nothing is not worth it.
+    wanted = [rule for rule in kits.allow if kits_granted or not rule.text.startswith("@")]
+    asked = [p for rule in wanted for p in groups.expand(rule.text, rule.source)]
     if install:
         asked += [p for rule in kits.install_allow for p in groups.expand(rule.text, rule.source)]
     denied = [p for text in deny for p in groups.expand(text, "--deny")]
@@ -179,7 +186,24 @@ def build(
         allowed += asked
     if preset == "open":
         allowed.append(Pattern("open", "preset open", "any", first=1, last=65535))
-    return Policy(preset, tuple(allowed), tuple(denied), bounds, () if kits_granted else tuple(asked))
+    return Policy(
+        preset, tuple(allowed), tuple(denied), bounds, () if kits_granted else tuple(asked), _known(resolve)
+    )
+
+
+def _known(entries: Sequence[str]) -> dict[str, tuple[Address, ...]]:
+    """The addresses of `NAME=ADDRESS` entries. Raises ConfigError."""
+    found: dict[str, tuple[Address, ...]] = {}
+    for entry in entries:
+        name, equals, text = entry.partition("=")
+        try:
+            place, address = normalise(name), normalise(text)
+            if not equals or not isinstance(place, str) or isinstance(address, str) or place == HOST_ALIAS:
+                raise BadName
+        except BadName:
+            raise ConfigError(f"{entry!r} is not NAME=ADDRESS", place="--resolve") from None
+        found[place] = (*found.get(place, ()), address)
+    return found
 
 
 class Groups:

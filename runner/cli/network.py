@@ -1,0 +1,251 @@
+"""What may leave a run's sandbox: decided from the command line, the kits and the policy files, then opened.
+
+    decide   before anything is started: the policy, the credentials, what needs a grant (codes 2 and 6)
+    masks    the run's secrets, fetched, so that they can be masked in all that is shown and kept
+    opened   for the length of a session: the proxy, the decision log, the certificates to trust
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from runner.errors import RefusedError, UsageError
+from runner.gateway import grants, rules
+from runner.gateway.policy import PRESETS, Policy
+
+if TYPE_CHECKING:
+    import ssl
+    from pathlib import Path
+
+    from runner.gateway.credentials import Injector
+    from runner.gateway.egress import Egress
+    from runner.gateway.redaction import Redactor
+    from runner.kits.plan import Plan
+
+BRIDGE = "bridge"
+CHOICES = (*PRESETS, BRIDGE)
+SHORTEST_KEY = 12
+"""Characters. What stands for a key at a server that wants none (`ollama`, `EMPTY`) is a common word, and no secret."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The network as the command line asks for it."""
+
+    preset: str = "none"
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    resolve: Sequence[str] = ()
+    learn: bool = False
+    granted: bool = False
+    """The grant `network` was given."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What may leave a run's sandbox."""
+
+    asked: Asked
+    policy: Policy
+    injector: Injector | None = None
+    certificates: Sequence[Path] = ()
+    """Files given on the command line; none means what the host trusts."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def bridge(self) -> bool:
+        """The container is on the engine's own network, and the gateway decides nothing."""
+        return self.asked.preset == BRIDGE
+
+    @property
+    def said(self) -> str:
+        """For the banner and the record: `none`, `packages`, `allow example.com`, …"""
+        if self.bridge:
+            return BRIDGE
+        name = "open (learning)" if self.asked.learn else self.asked.preset
+        texts = dict.fromkeys(p.group or p.text for p in self.policy.allow if p.source != f"preset {self.asked.preset}")
+        shown = [text for text in texts if text != self.asked.preset and not (name == "packages" and text[0] == "@")]
+        if not shown:
+            return name
+        hosts = ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "")
+        return f"allow {hosts}" if name == "none" else f"{name}, allow {hosts}"
+
+
+def engine_network(preset: str) -> str:
+    """The container's own network, for its profile. Raises UsageError for what is no network."""
+    if preset not in CHOICES:
+        raise UsageError(f"--network {preset}: not a network", hint=", ".join(CHOICES))
+    return BRIDGE if preset == BRIDGE else "none"
+
+
+def wishes(asked: Asked, plan: Plan) -> list[grants.Wish]:
+    """What of the network needs a grant: the command line grants its own, the kits' hosts are for the user to grant."""
+    found = []
+    if asked.preset != "none":
+        found.append(grants.Wish("network", asked.preset, "--network", by_user=True))
+    if asked.learn:
+        found.append(grants.Wish("network", "every public host", "--learn", by_user=True))
+    found += [grants.Wish("network", text, "--allow", by_user=True) for text in asked.allow]
+    found += [grants.Wish("network", rule.text, rule.source) for rule in plan.network.allow]
+    return found
+
+
+def decide(
+    asked: Asked,
+    plan: Plan,
+    files: Sequence[rules.PolicyFile],
+    environ: Mapping[str, str],
+    certificates: Sequence[Path] = (),
+) -> Outgoing:
+    """What may leave, once the grants are settled.
+
+    Raises:
+        UsageError: options that do not go together.
+        ConfigError: a rule, a policy file or a credential is wrong, or a required credential is not bound.
+        RefusedError: a policy file forbids it, or a kit wants a credential where its binding does not let it go.
+    """
+    if asked.preset == BRIDGE:
+        if asked.allow or asked.deny or asked.learn or asked.resolve:
+            raise UsageError(
+                "--network bridge goes past the gateway, so --allow, --deny, --resolve and --learn mean nothing there",
+                hint="--network open is everything public, through the gateway",
+            )
+        for file in files:
+            if file.network_allow is not None or file.network_deny:
+                raise RefusedError(
+                    f"{file.path} bounds the network, and --network bridge would go past it", place=file.path
+                )
+    preset = "open" if asked.learn else "none" if asked.preset == BRIDGE else asked.preset
+    policy = rules.build(
+        preset,
+        allow=asked.allow,
+        deny=asked.deny,
+        resolve=asked.resolve,
+        kits=plan.network,
+        kits_granted=asked.granted,
+        files=files,
+        environ=environ,
+    )
+    injector = None
+    warnings: tuple[str, ...] = ()
+    if plan.credentials:
+        from runner.gateway.credentials import Injector, credentials_path, load
+        from runner.gateway.interception import ServerTls
+
+        server = ServerTls(lambda: _trusting(extra_certificates(certificates, environ) if certificates else []))
+        injector = Injector(plan.credentials, load(credentials_path(environ)), environ, server)
+        warnings = tuple(
+            f"{c.source} can use the credential {c.service}, which is not bound (sbx secret set {c.service})"
+            for c in injector.unbound
+        )
+        if asked.preset == BRIDGE and injector.needed:
+            warnings += ("credentials are set by the gateway, and --network bridge goes past it: none is sent",)
+    return Outgoing(asked, policy, injector, certificates, warnings)
+
+
+def bound_models(urls: Sequence[str], files: Sequence[rules.PolicyFile]) -> None:
+    """Raises RefusedError where a policy file's `models.allow` does not hold one of the agent's URLs."""
+    for url in urls:
+        if place := grants.model_url_forbidden(url, files):
+            raise RefusedError(f"{place} does not allow the model server {url}", place=place)
+
+
+def masks(outgoing: Outgoing, key: str = "") -> Redactor:
+    """Masks the run's secrets, which are fetched now: the credentials', and the model server's key.
+
+    Raises:
+        ConfigError: a secret cannot be had.
+    """
+    from runner.gateway import redaction
+
+    more = [key] if len(key) >= SHORTEST_KEY else []
+    masking = outgoing.injector.redactor(more) if outgoing.injector else redaction.Redactor(more)
+    redaction.remember(masking)
+    return masking
+
+
+@dataclass
+class Opened:
+    """A session's way out."""
+
+    egress: Egress
+    network: str
+    """For `Setup(network=…)`."""
+    environment: dict[str, str]
+    """For `Setup(environment=…)`, beside the kits' own variables."""
+    trust: str = ""
+    """PEM certificates that the sandbox is to trust beside its own."""
+    truststore: bytes = b""
+    """The same, and the public ones, for Java."""
+    entries: list[dict[str, object]] = field(default_factory=list)
+    """The decisions of a `--learn` run."""
+
+
+@contextmanager
+def opened(
+    outgoing: Outgoing, log: Path, environ: Mapping[str, str], tell: Callable[[dict[str, object]], None]
+) -> Iterator[Opened]:
+    """The way out, for the length of a session.
+
+    Args:
+        log: the decision log's file.
+        tell: takes each decision, for the record and the front ends.
+    """
+    from runner.gateway.egress import Egress, open_egress
+
+    learnt: list[dict[str, object]] = []
+
+    def sink(entry: dict[str, object]) -> None:
+        tell(entry)
+        if outgoing.asked.learn:
+            learnt.append(entry)
+
+    if outgoing.bridge:
+        egress = Egress(environment=dict(outgoing.injector.variables) if outgoing.injector else {})
+    else:
+        egress = open_egress(outgoing.policy, log, environ, injector=outgoing.injector, sink=sink)
+    try:
+        network = BRIDGE if outgoing.bridge else egress.network
+        way = Opened(egress, network, egress.environment, entries=learnt)
+        if network != "none":
+            pems = extra_certificates(outgoing.certificates, environ)
+            if outgoing.injector and outgoing.injector.needed and egress.proxy:
+                pems = [*pems, outgoing.injector.authority.pem.decode("ascii")]
+            if pems:
+                from runner.gateway.trust import truststore
+
+                way.trust = "\n".join(pem.strip() for pem in pems) + "\n"
+                way.truststore = truststore(pems)
+        yield way
+    finally:
+        egress.close()
+
+
+def extra_certificates(files: Sequence[Path], environ: Mapping[str, str]) -> list[str]:
+    """PEM certificates that this host trusts beyond the public ones: a company's."""
+    from runner.images.settings import certificates_of
+
+    return certificates_of(files, environ)
+
+
+def _trusting(pems: Sequence[str]) -> ssl.SSLContext:
+    """What the host trusts, and `pems`."""
+    import ssl
+
+    context = ssl.create_default_context()
+    if pems:
+        context.load_verify_locations(cadata="\n".join(pems))
+    return context
+
+
+def learned_lines(way: Opened) -> list[str]:
+    """What a `--learn` run says at its end: the options that would have been enough."""
+    from runner.gateway.decisions import Entry, learned
+
+    found = learned(Entry(**entry) for entry in way.entries)  # type: ignore[arg-type]
+    if not found:
+        return ["learned: nothing was asked for, so nothing needs to be allowed"]
+    return ["learned: this run needs", *(f"  --allow '{rule}'" if "*" in rule else f"  --allow {rule}" for rule in found)]
