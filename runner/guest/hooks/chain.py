@@ -186,7 +186,8 @@ class HookChain:
         for hook in await self._matching("preToolCall", call.name):
             outcome = await self._ask(hook, {"tool": _tool(call, done.input)})
             said = outcome.answer
-            done = replace(done, terminate=done.terminate or said.terminate)
+            ends = said.terminate or (said.end and hook.dialect != "" and DIALECTS[hook.dialect].end_ends_the_turn)
+            done = replace(done, terminate=done.terminate or ends)
             reason = self._refusal(hook, outcome, report)
             if reason:
                 done = replace(done, denied=reason, denied_by=hook.name, result=None, ask=False)
@@ -198,7 +199,7 @@ class HookChain:
                 context.append(said.context)
                 verdict = "context"
             if "input" in said.replaced:
-                done = replace(done, input=self._input(hook, call.name, said.replaced["input"]))
+                done = replace(done, input=self._input(hook, call.name, said.replaced["input"], done.input))
                 verdict = "rewrite"
             if said.result is not None:
                 done = replace(done, result=said.result, result_is_error=said.result_is_error, answered_by=hook.name)
@@ -451,8 +452,10 @@ class HookChain:
             return None
         return Stop(hook.name, reason, outcome.answer.response, failed=bool(outcome.failure))
 
-    def _input(self, hook: Hook, tool: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        return DIALECTS[hook.dialect].to_ours(tool, given) if hook.dialect else given
+    def _input(
+        self, hook: Hook, tool: str, given: Mapping[str, Any], asked: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        return DIALECTS[hook.dialect].to_ours(tool, given, asked) if hook.dialect else given
 
 
 def _tool(call: ToolCall, given: Mapping[str, Any]) -> dict[str, Any]:
