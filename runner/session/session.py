@@ -33,7 +33,7 @@ from runner.sandbox.container import SHUTDOWN_WITHIN, Sandbox
 from runner.session.record import Record
 from runner.wire import VERSION
 from runner.wire import messages as m
-from runner.wire.agent import Agent
+from runner.wire.agent import Agent, Hook
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 
 READY_WITHIN = 60.0
@@ -54,6 +54,14 @@ class Relay(Protocol):
     async def handle(self, request: m.HttpRequest, mux: Mux[Any]) -> None: ...
 
     def abort(self, message: m.HttpAbort) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class HostHooks(Protocol):
+    """Runs hooks on the host; `runner.session.host_hooks`."""
+
+    def take(self, message: m.HostHook, mux: Mux[Any]) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -103,6 +111,7 @@ class Session:
         record: takes every event.
         relay: the model's way out.
         proxy: the tools' way out, where policy lets anything through.
+        host_hooks: runs the agent's hooks with `where: host`, if it has any.
         banner: what a front end shows first.
     """
 
@@ -114,6 +123,7 @@ class Session:
         relay: Relay,
         *,
         proxy: Proxy | None = None,
+        host_hooks: HostHooks | None = None,
         banner: Any = None,
     ) -> None:
         self.sandbox = sandbox
@@ -124,6 +134,7 @@ class Session:
         self._setup = setup
         self._relay = relay
         self._proxy = proxy
+        self._host_hooks = host_hooks
         self._attached: Attached | None = None
         self._mux: Mux[m.ToHost] | None = None
         self._log: deque[bytes] = deque()
@@ -133,6 +144,7 @@ class Session:
         self._running = False
         self._next_exec = 1
         self._execs: dict[int, asyncio.Future[m.Exited]] = {}
+        self._tried: dict[int, asyncio.Future[m.HookTried]] = {}
         self._is_ready: asyncio.Future[m.Ready] | None = None
         self._is_started: asyncio.Future[None] | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -210,6 +222,8 @@ class Session:
                 task.cancel()
             await asyncio.gather(*self._tasks, *([self._reader] if self._reader else []), return_exceptions=True)
             await self._relay.close()
+            if self._host_hooks:
+                await self._host_hooks.close()
             await self.sandbox.end(self._attached)
 
     @property
@@ -300,6 +314,16 @@ class Session:
         stdout, stderr, exited = await asyncio.gather(_collect(out, limit), _collect(err, limit), future)
         return Ended(exited.code, exited.signal, exited.error, exited.timed_out, exited.oom, stdout, stderr)
 
+    async def try_hook(self, hook: Hook, data: dict[str, Any]) -> dict[str, Any]:
+        """Runs one hook in the sandbox outside of any turn; what it came to, as `guest.hooks.trying` says."""
+        mux = self._alive()
+        number = self._next_exec
+        self._next_exec += 1
+        future: asyncio.Future[m.HookTried] = asyncio.get_running_loop().create_future()
+        self._tried[number] = future
+        mux.post(m.TryHook(number, hook, data))
+        return (await future).outcome
+
     # ---- reading
 
     def _alive(self) -> Mux[m.ToHost]:
@@ -340,6 +364,16 @@ class Session:
                 self._events.put_nowait(message)
             case m.Ask():
                 self._task(self._ask(message, mux))
+            case m.HostHook():
+                if self._host_hooks:
+                    self._host_hooks.take(message, mux)
+                else:
+                    mux.accept(message.body).reset("not run")
+                    mux.post(m.HostHookDone(message.id, None, error="no hook runs on the host in this session"))
+            case m.HookTried():
+                tried = self._tried.pop(message.id, None)
+                if tried and not tried.done():
+                    tried.set_result(message)
             case m.HttpRequest():
                 self._task(self._relay.handle(message, mux))
             case m.HttpAbort():
@@ -371,7 +405,7 @@ class Session:
         """The session cannot go on: whoever waits is told."""
         if self._failure is None:
             self._failure = failure
-        for future in (self._is_ready, self._is_started, *self._execs.values()):
+        for future in (self._is_ready, self._is_started, *self._execs.values(), *self._tried.values()):
             if future and not future.done():
                 future.set_exception(failure)
                 future.exception()  # looked at: nobody may be waiting

@@ -14,7 +14,6 @@ from typing import Any
 
 from runner.guest.spawn.command import HOME
 
-
 Convert = Callable[[Any], Any]
 
 
