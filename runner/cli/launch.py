@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from runner.sandbox.workspace import Workspace
     from runner.scripted.server import ScriptedServer
     from runner.session.booted import Booted
+    from runner.session.host_hooks import HostHooks
     from runner.session.record import Record
-    from runner.session.session import Session
+    from runner.session.session import Session, Setup
     from runner.wire.agent import Agent
 
 
@@ -387,7 +388,19 @@ async def _session(
         sandbox = await Sandbox.reopen(engine, kept["Id"], order, locks)
     else:
         sandbox = await Sandbox.create(engine, order, locks)
-    return Session(sandbox, setup, record, relay, banner=banner, booted=ahead)
+    hooks = _host_hooks(prepared, setup)
+    return Session(sandbox, setup, record, relay, host_hooks=hooks, banner=banner, booted=ahead)
+
+
+def _host_hooks(prepared: Prepared, setup: Setup) -> HostHooks | None:
+    """What runs the hooks with `where: host`; None when there are none."""
+    if not any(hook.where == "host" for hook in setup.agent.hooks):
+        return None
+    from runner.kits.data import data_folder
+    from runner.session.host_hooks import HostHooks
+
+    folder, workspace = str(data_folder("hooks")), str(prepared.workspace.source)
+    return HostHooks(setup.agent.hooks, setup.snapshot, folder, workspace, prepared.options.environ)
 
 
 def locks_of(folders: Folders) -> Path:

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from runner.guest.commands import Commands
 from runner.guest.history import History
 from runner.guest.hooks import CONTEXT_LABEL, HookChain, ToolCall
+from runner.guest.hooks.host import OverTheWire
+from runner.guest.hooks.trying import try_hook
 from runner.guest.loop import Loop
 from runner.guest.model.failure import ModelFailure
 from runner.guest.prompt import system_prompt
@@ -77,6 +79,7 @@ class Guest:
         self._mux: Mux[m.ToGuest] = Mux(PipeTransport(source, sink), m.decode_for_guest, even=False)
         self._transport: WireTransport | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._host_hooks = OverTheWire(self._mux, self._task)
         self._asks: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_ask = 1
         self._turn: asyncio.Task[None] | None = None
@@ -165,6 +168,10 @@ class Guest:
                 self._task(self._with_commands(lambda c: c.signal(message.id, message.number)))
             case m.Resize():
                 self._task(self._with_commands(lambda c: c.resize(message.id, message.rows, message.columns)))
+            case m.HostHookDone():
+                self._host_hooks.done(message)
+            case m.TryHook():
+                self._task(self._try_hook(message))
             case m.Forward():
                 self._task(self._with_commands(lambda c: c.forward(message.channel, message.port)))
 
@@ -232,6 +239,7 @@ class Guest:
             emit=self._emit,
             session=hello.session,
             model=agent.model,
+            host=self._host_hooks,
         )
         await hooks.start()
         begun = await hooks.session_start()
@@ -260,6 +268,11 @@ class Guest:
         if result.stdout.data.decode("utf-8", "replace") != hello.canary_text:
             seen = result.stderr.data.decode("utf-8", "replace").strip() or "it holds something else"
             raise Fatal("workspace", f"the workspace {hello.workspace} is not the host's folder in the sandbox: {seen}")
+
+    async def _try_hook(self, message: m.TryHook) -> None:
+        await self._started()
+        if self._loop:
+            self._mux.post(m.HookTried(message.id, await try_hook(self._loop.hooks, message.hook, message.data)))
 
     # ---- turns
 

@@ -150,16 +150,22 @@ def check_hooks(value: object, *, where: str) -> dict[str, list[HookSpec]]:
                 raise ConfigError(
                     f"the dialect {spec.dialect} has no such event; allowed under: {allowed}", place=f"{place}[{index}]"
                 )
-            if spec.where == "host" and event in GUARD_EVENTS:
-                raise ConfigError(
-                    "a guard cannot run on the host yet, so it would never run", place=f"{place}[{index}]"
-                )
-            if spec.where == "host" and spec.persistent:
-                raise ConfigError("`where: host` and `persistent` do not go together", place=f"{place}[{index}]")
+            if spec.where == "host":
+                _check_on_host(spec, event, f"{place}[{index}]")
             specs.setdefault(event, []).append(spec)
     if sum(map(len, specs.values())) > MAX_HOOKS:
         raise ConfigError(f"more than {MAX_HOOKS} hooks", place=f"{where}: hooks")
     return specs
+
+
+def _check_on_host(spec: HookSpec, event: str, place: str) -> None:
+    """A hook on the host audits and notifies: it is one process a run, as the user, and rewrites nothing."""
+    if spec.persistent:
+        raise ConfigError("`where: host` and `persistent` do not go together", place=place)
+    if spec.user:
+        raise ConfigError("`user` is for hooks in the sandbox; on the host a hook runs as you", place=place)
+    if event == "textDelta":
+        raise ConfigError("a hook on the host cannot filter the answer; `message` tells the whole of it", place=place)
 
 
 def program_name(command: str) -> str:
@@ -293,13 +299,11 @@ def parse_hook_options(options: Iterable[str]) -> tuple[Hook, ...]:
 
 def warnings(hooks: Iterable[Hook], *, where: str) -> list[str]:
     """What the user should know of hooks that are accepted: one line each."""
-    found = []
-    for hook in hooks:
-        if hook.where == "host":
-            found.append(f"{where}: the hook {hook.name} does not run: `where: host` is not built yet")
-        elif hook.event == "textDelta" and not hook.persistent:
-            found.append(f"{where}: the hook {hook.name} starts a process for every delta; write `persistent: true`")
-    return found
+    return [
+        f"{where}: the hook {hook.name} starts a process for every delta; write `persistent: true`"
+        for hook in hooks
+        if hook.event == "textDelta" and not hook.persistent
+    ]
 
 
 def counts(hooks: Iterable[Hook]) -> str:

@@ -22,7 +22,7 @@ from runner.session.booted import READY_WITHIN, Booted
 from runner.session.record import Record
 from runner.wire import VERSION
 from runner.wire import messages as m
-from runner.wire.agent import Agent
+from runner.wire.agent import Agent, Hook
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 
 MAX_SNAPSHOT = 32 * 1024 * 1024
@@ -39,6 +39,14 @@ class Relay(Protocol):
     async def handle(self, request: m.HttpRequest, mux: Mux[Any]) -> None: ...
 
     def abort(self, message: m.HttpAbort) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class HostHooks(Protocol):
+    """Runs hooks on the host; `runner.session.host_hooks`."""
+
+    def take(self, message: m.HostHook, mux: Mux[Any]) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -88,6 +96,7 @@ class Session:
         record: takes every event.
         relay: the model's way out.
         proxy: the tools' way out, where policy lets anything through.
+        host_hooks: runs the agent's hooks with `where: host`, if it has any.
         banner: what a front end shows first.
         booted: the sandbox's guest, where it was started ahead.
     """
@@ -100,6 +109,7 @@ class Session:
         relay: Relay,
         *,
         proxy: Proxy | None = None,
+        host_hooks: HostHooks | None = None,
         banner: Any = None,
         booted: Booted | None = None,
     ) -> None:
@@ -111,12 +121,14 @@ class Session:
         self._setup = setup
         self._relay = relay
         self._proxy = proxy
+        self._host_hooks = host_hooks
         self._mux: Mux[m.ToHost] | None = None
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
         self._turn = 0
         self._running = False
         self._next_exec = 1
         self._execs: dict[int, asyncio.Future[m.Exited]] = {}
+        self._tried: dict[int, asyncio.Future[m.HookTried]] = {}
         self._is_started: asyncio.Future[None] | None = None
         self._reader: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -186,6 +198,8 @@ class Session:
                 task.cancel()
             await asyncio.gather(*self._tasks, *([self._reader] if self._reader else []), return_exceptions=True)
             await self._relay.close()
+            if self._host_hooks:
+                await self._host_hooks.close()
             await self._booted.end()
 
     @property
@@ -275,6 +289,16 @@ class Session:
         stdout, stderr, exited = await asyncio.gather(_collect(out, limit), _collect(err, limit), future)
         return Ended(exited.code, exited.signal, exited.error, exited.timed_out, exited.oom, stdout, stderr)
 
+    async def try_hook(self, hook: Hook, data: dict[str, Any]) -> dict[str, Any]:
+        """Runs one hook in the sandbox outside of any turn; what it came to, as `guest.hooks.trying` says."""
+        mux = self._alive()
+        number = self._next_exec
+        self._next_exec += 1
+        future: asyncio.Future[m.HookTried] = asyncio.get_running_loop().create_future()
+        self._tried[number] = future
+        mux.post(m.TryHook(number, hook, data))
+        return (await future).outcome
+
     # ---- reading
 
     def _alive(self) -> Mux[m.ToHost]:
@@ -313,6 +337,16 @@ class Session:
                 self._events.put_nowait(message)
             case m.Ask():
                 self._task(self._ask(message, mux))
+            case m.HostHook():
+                if self._host_hooks:
+                    self._host_hooks.take(message, mux)
+                else:
+                    mux.accept(message.body).reset("not run")
+                    mux.post(m.HostHookDone(message.id, None, error="no hook runs on the host in this session"))
+            case m.HookTried():
+                tried = self._tried.pop(message.id, None)
+                if tried and not tried.done():
+                    tried.set_result(message)
             case m.HttpRequest():
                 self._task(self._relay.handle(message, mux))
             case m.HttpAbort():
@@ -344,7 +378,7 @@ class Session:
         """The session cannot go on: whoever waits is told."""
         if self._failure is None:
             self._failure = failure
-        for future in (self._is_started, *self._execs.values()):
+        for future in (self._is_started, *self._execs.values(), *self._tried.values()):
             if future and not future.done():
                 future.set_exception(failure)
                 future.exception()  # looked at: nobody may be waiting

@@ -3,8 +3,9 @@
 Decoding checks what a peer sent: an unknown type, an unknown or missing field, or a value of another type is an
 error. Nothing further on needs to doubt a message's shape. The host still trusts no *content* of the guest's.
 
-Host to guest: Hello, Turn, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize, Forward, Shutdown
-Guest to host: Ready, Event, Ask, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
+Host to guest: Hello, Turn, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize, Forward, TryHook,
+               HostHookDone, Shutdown
+Guest to host: Ready, Event, Ask, HostHook, HookTried, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
 Both ways:     Credit, Reset (about byte streams; the mux deals with them). The end of a byte stream is an empty
                frame on its own channel: a message would overtake the bytes before it.
 """
@@ -19,7 +20,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from runner.wire.agent import Agent
+from runner.wire.agent import Agent, Hook
 
 
 class MessageError(Exception):
@@ -173,6 +174,30 @@ class Forward:
 
 
 @dataclass(frozen=True)
+class TryHook:
+    """Run one hook as a turn would, outside of any turn: `sbx hook test`. `data` are the event's own fields."""
+
+    id: int
+    hook: Hook
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class HostHookDone:
+    """How a hook on the host ended; the guest reads its answer as it reads any other hook's."""
+
+    id: int
+    code: int | None
+    signal: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    size: int = 0
+    timed_out: bool = False
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Shutdown:
     """End everything and exit."""
 
@@ -206,6 +231,23 @@ class Ask:
     id: int
     kind: str
     data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class HostHook:
+    """Run the hook of this name on the host. Only what the host itself knows by that name runs; `body` is its stdin."""
+
+    id: int
+    name: str
+    body: int
+
+
+@dataclass(frozen=True)
+class HookTried:
+    """What a TryHook came to."""
+
+    id: int
+    outcome: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -276,9 +318,15 @@ class Failed:
 
 
 ToGuest = (
-    Hello | Turn | Steer | Cancel | New | Reply | HttpHead | HttpFail | Exec | Signal | Resize | Forward | Shutdown
-) | (Credit | Reset)
-ToHost = Ready | Event | Ask | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed | (Credit | Reset)
+    (Hello | Turn | Steer | Cancel | New | Reply | HttpHead | HttpFail | Exec | Signal | Resize | Forward | Shutdown)
+    | (TryHook | HostHookDone)
+    | (Credit | Reset)
+)
+ToHost = (
+    (Ready | Event | Ask | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed)
+    | (HostHook | HookTried)
+    | (Credit | Reset)
+)
 Message = ToGuest | ToHost
 
 _GUEST_READS: dict[str, type] = {t.__name__: t for t in typing.get_args(ToGuest)}

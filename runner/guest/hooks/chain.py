@@ -3,23 +3,23 @@
 Every front end's turn passes here, so none can forget the hooks. Each hook sees what the one before made of it; the
 first refusal ends the chain. A hook that fails is dealt with by its `onError`; a guard that tried to decide and cannot
 be understood refuses.
-
-Each run becomes one `hook` event. The events of one chain go out when the chain is over, because only then is it known
-whether the question was stopped or the output masked: what a failed hook wrote to stderr may quote both.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runner.guest.hooks import process
+from runner.guest.hooks.answer import NOTHING
 from runner.guest.hooks.dialect import DIALECTS, payload
+from runner.guest.hooks.host import MAY_REFUSE, HostHooks, HostRunner
 from runner.guest.hooks.match import Matchers
 from runner.guest.hooks.persistent import PersistentHook
 from runner.guest.hooks.process import Outcome, Places
+from runner.guest.hooks.report import Emit, Report
 from runner.guest.hooks.results import (
     MAX_PUSHES,
     Kept,
@@ -38,58 +38,14 @@ from runner.guest.hooks.scrub import scrub
 from runner.guest.spawn.command import EMPTY_HOME, HOOK, HOOK_TMP, Identity
 from runner.wire.agent import GUARD_EVENTS, TOOL_EVENTS, Hook
 
-Emit = Callable[[str, dict[str, Any]], None]
-
 ASKED_A_PERSON = "a hook asks for a person, and this event has nobody to ask"
-
-
-@dataclass
-class Report:
-    """The `hook` events of one chain, until it is over."""
-
-    call: str = ""
-    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-
-    def add(self, hook: Hook, verdict: str, outcome: Outcome, reason: str = "", **more: Any) -> None:
-        data: dict[str, Any] = {
-            "event": hook.event,
-            "hook": hook.name,
-            "verdict": verdict,
-            "reason": reason,
-            "ms": round(outcome.seconds * 1000, 3),
-        }
-        if self.call:
-            data["call"] = self.call
-        if outcome.failure:
-            data["on_error"] = hook.on_error
-            if outcome.exit is not None:
-                data["exit"] = outcome.exit
-            if outcome.stderr:
-                data["stderr"] = outcome.stderr
-        self.events.append(("hook", {**data, **more}))
-        if outcome.answer.notice:
-            self.events.append(("notice", {"level": "info", "text": f"{hook.name}: {outcome.answer.notice}"}))
-
-    def send(self, emit: Emit, *, secret: str | None = None, mute: bool = False) -> None:
-        """Emits what was gathered.
-
-        Args:
-            secret: a text that must not show: its lines and likely secrets are masked, and no stderr goes out.
-            mute: no stderr goes out.
-        """
-        for name, data in self.events:
-            if secret is not None or mute:
-                data = {key: value for key, value in data.items() if key != "stderr"}
-            if secret is not None:
-                data = {k: scrub(v, secret) if k in ("reason", "text") else v for k, v in data.items()}
-            emit(name, data)
 
 
 class HookChain:
     """The hooks of a session.
 
     Args:
-        hooks: in the order they run: kit, agent, command line, policy. Those with `where: host` are not run here.
+        hooks: in the order they run: kit, agent, command line, policy.
         spawner: starts processes under other identities (`runner.guest.spawn`).
         workspace: where hooks start, and the `cwd` they are told.
         config_dir: `MM_CONFIG_DIR`, the copy of the kit's folder.
@@ -100,6 +56,7 @@ class HookChain:
         model: the model's name, once it is known; may be set later.
         guard: the identity of hooks with `user: hook`.
         home, guard_tmp: the empty HOME, and the one folder a guard may write.
+        host: runs the hooks with `where: host`; without it, those are left out.
     """
 
     def __init__(
@@ -117,8 +74,10 @@ class HookChain:
         guard: Identity = HOOK,
         home: str = EMPTY_HOME,
         guard_tmp: str = HOOK_TMP,
+        host: HostRunner | None = None,
     ) -> None:
-        self.hooks = tuple(hook for hook in hooks if hook.where == "sandbox")
+        self.hooks = tuple(hook for hook in hooks if hook.where == "sandbox" or host)
+        self._host = HostHooks(host) if host else None
         self.session = session
         self.model = model
         self._spawner = spawner
@@ -144,8 +103,10 @@ class HookChain:
                 group.create_task(hook.start())
 
     async def close(self) -> None:
-        """Ends the persistent hooks."""
+        """Ends the persistent hooks, and waits for those on the host that nobody waits for."""
         async with asyncio.TaskGroup() as group:
+            if self._host:
+                group.create_task(self._host.close())
             for hook in self._persistent.values():
                 group.create_task(hook.close())
 
@@ -183,10 +144,11 @@ class HookChain:
             return done
         report = Report(call.id)
         context: list[str] = []
-        for hook in await self._matching("preToolCall", call.name):
+        for hook in await self.matching("preToolCall", call.name):
             outcome = await self._ask(hook, {"tool": _tool(call, done.input)})
             said = outcome.answer
-            done = replace(done, terminate=done.terminate or said.terminate)
+            ends = said.terminate or (said.end and hook.dialect != "" and DIALECTS[hook.dialect].end_ends_the_turn)
+            done = replace(done, terminate=done.terminate or ends)
             reason = self._refusal(hook, outcome, report)
             if reason:
                 done = replace(done, denied=reason, denied_by=hook.name, result=None, ask=False)
@@ -198,7 +160,7 @@ class HookChain:
                 context.append(said.context)
                 verdict = "context"
             if "input" in said.replaced:
-                done = replace(done, input=self._input(hook, call.name, said.replaced["input"]))
+                done = replace(done, input=self._input(hook, call.name, said.replaced["input"], done.input))
                 verdict = "rewrite"
             if said.result is not None:
                 done = replace(done, result=said.result, result_is_error=said.result_is_error, answered_by=hook.name)
@@ -217,7 +179,7 @@ class HookChain:
             return done
         report = Report(call.id)
         context: list[str] = []
-        for hook in await self._matching("postToolCall", call.name):
+        for hook in await self.matching("postToolCall", call.name):
             data = {"tool": _tool(call, call.input), "output": done.output, "isError": done.is_error}
             outcome = await self._ask(hook, data)
             said = outcome.answer
@@ -283,7 +245,7 @@ class HookChain:
             return Permission()
         report = Report(call.id)
         allowed_by = ""
-        for hook in await self._matching("permissionRequest", call.name):
+        for hook in await self.matching("permissionRequest", call.name):
             outcome = await self._ask(hook, {"tool": _tool(call, call.input), "forced": forced})
             reason = self._refusal(hook, outcome, report)
             if not reason and outcome.answer.replaced and not outcome.failure:
@@ -387,6 +349,24 @@ class HookChain:
         """Asks one hook, for the filter of deltas and for `sbx hook test`. Emits nothing."""
         return await self._ask(hook, data)
 
+    def with_hooks(self, hooks: Sequence[Hook]) -> HookChain:
+        """Another chain in the same places, that emits nothing. The caller closes it."""
+        places = self._places
+        return HookChain(
+            hooks,
+            self._spawner,
+            workspace=places.workspace,
+            config_dir=places.config_dir,
+            hooks_dir=places.hooks_dir,
+            owner=places.owner,
+            emit=lambda name, data: None,
+            session=self.session,
+            model=self.model,
+            guard=places.guard,
+            home=places.home,
+            guard_tmp=places.guard_tmp,
+        )
+
     def of(self, event: str) -> tuple[Hook, ...]:
         """The hooks of an event, in order."""
         return self._by_event.get(event, ())
@@ -396,9 +376,28 @@ class HookChain:
 
     async def _ask(self, hook: Hook, data: Mapping[str, Any]) -> Outcome:
         told = payload(hook.dialect, hook.event, data, session=self.session, cwd=self._workspace, model=self.model)
+        if hook.where == "host":
+            return await self._on_host(hook, told, str(data["tool"]["id"]) if "tool" in data else "")
         if hook.persistent:
             return await self._persistent[hook.name].ask(told)
         return await process.run(hook, told, self._places, self._spawner)
+
+    async def _on_host(self, hook: Hook, told: Mapping[str, Any], call: str) -> Outcome:
+        """A hook on the host is waited for where it may refuse, or where its failure must end the turn."""
+        if self._host is None:
+            return Outcome(failure="there is no host to run it")
+        if hook.event in MAY_REFUSE:
+            return await self._host.ask(hook, told)
+        if hook.on_error == "fail":
+            return replace(await self._host.ask(hook, told), answer=NOTHING)
+
+        def over(outcome: Outcome) -> None:
+            report = Report(call)
+            report.add(hook, "error" if outcome.failure else "continue", outcome, outcome.failure)
+            report.send(self._emit)
+
+        self._host.tell(hook, told, over)
+        return Outcome(pending=True)
 
     async def _observe(self, event: str, data: Mapping[str, Any]) -> str:
         report = Report()
@@ -414,7 +413,8 @@ class HookChain:
         report.send(self._emit)
         return failed
 
-    async def _matching(self, event: str, tool: str) -> Iterable[Hook]:
+    async def matching(self, event: str, tool: str) -> Sequence[Hook]:
+        """The event's hooks whose matcher finds the tool, in order."""
         chosen = []
         for hook in self._by_event.get(event, ()):
             names = [tool]
@@ -451,8 +451,8 @@ class HookChain:
             return None
         return Stop(hook.name, reason, outcome.answer.response, failed=bool(outcome.failure))
 
-    def _input(self, hook: Hook, tool: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        return DIALECTS[hook.dialect].to_ours(tool, given) if hook.dialect else given
+    def _input(self, hook: Hook, tool: str, given: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        return DIALECTS[hook.dialect].to_ours(tool, given, asked) if hook.dialect else given
 
 
 def _tool(call: ToolCall, given: Mapping[str, Any]) -> dict[str, Any]:

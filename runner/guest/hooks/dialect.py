@@ -7,9 +7,14 @@ input that it may send back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from runner.guest.spawn.command import HOME
+
+Convert = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,12 @@ class ToolNames:
     """Our key → theirs; a key that is not here keeps its name."""
     scale: Mapping[str, float] = field(default_factory=dict)
     """Our key → how many of their units are one of ours."""
+    paths: frozenset[str] = frozenset()
+    """Our keys whose values are always absolute paths there."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Their key → what stands there when our call leaves it out: a guard of theirs reads it without asking."""
+    convert: Mapping[str, tuple[Convert, Convert]] = field(default_factory=dict)
+    """Our key → how its value becomes theirs, and comes back."""
 
 
 @dataclass(frozen=True)
@@ -33,25 +44,54 @@ class Dialect:
     text_is_context: frozenset[str] = frozenset()
     """Our events in which plain text on stdout becomes context; in the others it is ignored. Without a dialect it is a
     failure."""
+    end_ends_the_turn: bool = False
+    """`continue: false` before a call does not only deny it: nothing more happens in the turn."""
 
     def tool_name(self, name: str) -> str:
         """A tool that the table does not know, such as an MCP server's, keeps its name."""
         return self.tools[name].name if name in self.tools else name
 
-    def to_theirs(self, tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def to_theirs(self, tool: str, given: Mapping[str, Any], cwd: str) -> dict[str, Any]:
         """A tool's input as the hook reads it."""
         names = self.tools.get(tool, _SAME)
-        return {names.keys.get(key, key): _scaled(value, names.scale.get(key, 1)) for key, value in given.items()}
+        theirs = dict(names.defaults)
+        for key, value in given.items():
+            if key in names.convert:
+                value = names.convert[key][0](value)
+            elif key in names.paths:
+                value = absolute(value, cwd)
+            theirs[names.keys.get(key, key)] = _scaled(value, names.scale.get(key, 1))
+        return theirs
 
-    def to_ours(self, tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A tool's input as the hook sent it back."""
+    def to_ours(self, tool: str, given: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+        """A tool's input as the hook sent it back.
+
+        Args:
+            asked: the input that the hook was told, in our names: what was added for the hook's sake is taken out.
+        """
         names = self.tools.get(tool, _SAME)
         back = {theirs: ours for ours, theirs in names.keys.items()}
-        ours = {back.get(key, key): value for key, value in given.items()}
-        return {key: _scaled(value, 1 / names.scale.get(key, 1)) for key, value in ours.items()}
+        ours = {}
+        for key, value in given.items():
+            our = back.get(key, key)
+            if key in names.defaults and our not in asked and value == names.defaults[key]:
+                continue
+            if our in names.convert:
+                value = names.convert[our][1](value)
+            ours[our] = _scaled(value, 1 / names.scale.get(our, 1))
+        return ours
 
 
 _SAME = ToolNames("")
+
+
+def absolute(path: Any, cwd: str) -> Any:
+    """A path as an absolute one, `..` left as it is: folding it would change where a link leads."""
+    if not isinstance(path, str) or not path:
+        return path
+    if path == "~" or path.startswith("~/"):
+        path = HOME + path[1:]
+    return path if path.startswith("/") else posixpath.join(cwd, path.removeprefix("./"))
 
 
 def _scaled(value: Any, factor: float) -> Any:
@@ -59,6 +99,31 @@ def _scaled(value: Any, factor: float) -> Any:
         return value
     scaled = value * factor
     return int(scaled) if scaled == int(scaled) else scaled
+
+
+def _todos(steps: Any) -> Any:
+    """A plan's steps as Claude Code's todos."""
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        return steps
+    states = {"done": "completed"}
+    return [
+        {
+            "content": step.get("step", ""),
+            "status": states.get(str(step.get("status")), step.get("status")),
+            "activeForm": step.get("step", ""),
+        }
+        for step in steps
+    ]
+
+
+def _steps(todos: Any) -> Any:
+    if not isinstance(todos, list) or not all(isinstance(todo, dict) for todo in todos):
+        return todos
+    states = {"completed": "done"}
+    return [
+        {"step": todo.get("content", ""), "status": states.get(str(todo.get("status")), todo.get("status"))}
+        for todo in todos
+    ]
 
 
 CLAUDE = Dialect(
@@ -73,27 +138,23 @@ CLAUDE = Dialect(
     },
     tools={
         "bash": ToolNames("Bash", {"background": "run_in_background"}, {"timeout": 1000}),
-        "read_file": ToolNames("Read", {"path": "file_path"}),
-        "write_file": ToolNames("Write", {"path": "file_path"}),
+        "read_file": ToolNames("Read", {"path": "file_path"}, paths=frozenset({"path"})),
+        "write_file": ToolNames("Write", {"path": "file_path"}, paths=frozenset({"path"})),
         "edit_file": ToolNames(
             "Edit",
-            {
-                "path": "file_path",
-                "old": "old_string",
-                "new": "new_string",
-                "old_text": "old_string",
-                "new_text": "new_string",
-                "all": "replace_all",
-            },
+            {"path": "file_path", "old": "old_string", "new": "new_string", "all": "replace_all"},
+            paths=frozenset({"path"}),
+            defaults={"replace_all": False},
         ),
-        "list_files": ToolNames("Glob"),
-        "search": ToolNames("Grep"),
-        "plan": ToolNames("TodoWrite"),
+        "list_files": ToolNames("Glob", paths=frozenset({"path"}), defaults={"pattern": "*"}),
+        "search": ToolNames("Grep", {"ignore_case": "-i"}, paths=frozenset({"path"})),
+        "plan": ToolNames("TodoWrite", {"steps": "todos"}, convert={"steps": (_todos, _steps)}),
         "ask_user": ToolNames("AskUserQuestion"),
         "fetch_content": ToolNames("WebFetch"),
         "read_skill": ToolNames("Skill"),
     },
     text_is_context=frozenset({"preGeneration", "sessionStart"}),
+    end_ends_the_turn=True,
 )
 
 DIALECTS: Mapping[str, Dialect] = {"claude": CLAUDE}
@@ -123,13 +184,15 @@ def _claude(event: str, data: Mapping[str, Any], session: str, cwd: str, model: 
     tool = data.get("tool")
     if tool:
         common["tool_name"] = CLAUDE.tool_name(tool["name"])
-        common["tool_input"] = CLAUDE.to_theirs(tool["name"], tool["input"])
+        common["tool_input"] = CLAUDE.to_theirs(tool["name"], tool["input"], cwd)
+        if tool["name"] == "bash" and isinstance(folder := tool["input"].get("cwd"), str) and folder:
+            common["cwd"] = absolute(folder, cwd)  # there is no such key there: what a guard resolves starts here
         common["tool_use_id"] = tool["id"]
     match event:
         case "preGeneration":
             common["prompt"] = data["prompt"]
         case "postToolCall":
-            common["tool_response"] = _response(data)
+            common["tool_response"] = _response(data, cwd)
         case "sessionStart":
             common |= {"source": "startup", "model": model}
         case "sessionEnd":
@@ -139,7 +202,7 @@ def _claude(event: str, data: Mapping[str, Any], session: str, cwd: str, model: 
     return common
 
 
-def _response(data: Mapping[str, Any]) -> dict[str, Any]:
+def _response(data: Mapping[str, Any], cwd: str) -> dict[str, Any]:
     """A tool's answer in the shape that hooks look into: `stdout` for a shell, `content` and `success` otherwise."""
     output, is_error = data["output"], data["isError"]
     if data["tool"]["name"] == "bash":
@@ -147,5 +210,5 @@ def _response(data: Mapping[str, Any]) -> dict[str, Any]:
     response: dict[str, Any] = {"content": output, "success": not is_error, "is_error": is_error}
     path = data["tool"]["input"].get("path")
     if isinstance(path, str):
-        response["filePath"] = path
+        response["filePath"] = absolute(path, cwd)
     return response

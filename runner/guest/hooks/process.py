@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.guest.hooks import answer as answers
-from runner.guest.hooks.answer import Answer, NotAnAnswer, NotUnderstood
+from runner.guest.hooks.answer import MAX_STDOUT, Answer, NotAnAnswer, NotUnderstood
 from runner.guest.hooks.dialect import DIALECTS
-from runner.guest.spawn.command import EMPTY_HOME, HOOK, HOOK_TMP, Command, Identity
+from runner.guest.spawn.command import EMPTY_HOME, HOOK, HOOK_TMP, Command, Identity, Result
 from runner.wire.agent import GUARD_EVENTS, Hook
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -38,8 +38,12 @@ class Outcome:
     """False: it tried to decide and nobody knows what. A guard refuses then."""
     exit: int | None = None
     stderr: str = ""
-    """Of a failed hook."""
+    """Its end. Shown of a failed hook only."""
+    stdout: bytes = b""
+    """As the hook wrote it, for whoever tries a hook."""
     seconds: float = 0.0
+    pending: bool = False
+    """It runs on the host and nobody waits for it."""
 
 
 @dataclass(frozen=True)
@@ -97,29 +101,34 @@ async def run(hook: Hook, payload: Mapping[str, Any], places: Places, spawner: A
         data = encode(payload)
     except ValueError as error:
         return Outcome(failure=f"cannot be asked: {error}", understood=False)
-    result = await spawner.run(places.command(hook), input=data, timeout=hook.timeout, limit=answers.MAX_STDOUT)
+    return read(hook, await spawner.run(places.command(hook), input=data, timeout=hook.timeout, limit=MAX_STDOUT))
+
+
+def read(hook: Hook, result: Result) -> Outcome:
+    """What a hook that has ended came to."""
     stderr = tail(result.stderr.data)
     stdout = result.stdout
-    too_much = stdout.size > answers.MAX_STDOUT
+    too_much = stdout.size > MAX_STDOUT
     failure = _failure(hook, result)
-    common: dict[str, Any] = {"exit": result.exit.code, "seconds": result.seconds}
+    common: dict[str, Any] = {"exit": result.exit.code, "seconds": result.seconds, "stdout": stdout.data}
     if result.exit.code == DENIES and not result.timed_out:
         said = _quiet_parse(hook, stdout.data) if not too_much else answers.NOTHING
         reason = stderr.strip()[: answers.MAX_REASON] or said.reason or "exit code 2"
-        return Outcome(Answer(refuse=True, reason=reason, response=said.response), **common)
+        return Outcome(Answer(refuse=True, reason=reason, response=said.response), stderr=stderr, **common)
     if failure:
         # What was said before the end still counts when it refuses: "go on" is not what its author meant.
         said = _quiet_parse(hook, stdout.data) if hook.event in GUARD_EVENTS and not too_much else answers.NOTHING
         if said.refuse:
-            return Outcome(said, **common)
+            return Outcome(said, stderr=stderr, **common)
         return Outcome(failure=failure, stderr=stderr, **common)
     if too_much:
         return Outcome(failure=f"wrote {stdout.size} bytes to stdout, more than 1 MiB", stderr=stderr, **common)
-    return interpret(hook, stdout.data, stderr=stderr, **common)
+    return interpret(hook, stdout.data, stderr=stderr, exit=result.exit.code, seconds=result.seconds)
 
 
 def interpret(hook: Hook, stdout: bytes, *, stderr: str = "", **common: Any) -> Outcome:
     """The outcome of a hook that ended well."""
+    common["stdout"] = stdout
     try:
         said = answers.parse(stdout, hook.event, plain_text=plain_text(hook))
     except NotUnderstood as error:
@@ -128,7 +137,7 @@ def interpret(hook: Hook, stdout: bytes, *, stderr: str = "", **common: Any) -> 
         return Outcome(failure=f"its answer is {error}", stderr=stderr, **common)
     if said.error:
         return Outcome(said, failure=said.reason or "it reported an error", stderr=stderr, **common)
-    return Outcome(said, **common)
+    return Outcome(said, stderr=stderr, **common)
 
 
 def plain_text(hook: Hook) -> str:
@@ -150,7 +159,7 @@ def _quiet_parse(hook: Hook, stdout: bytes) -> Answer:
         return answers.NOTHING
 
 
-def _failure(hook: Hook, result: Any) -> str:
+def _failure(hook: Hook, result: Result) -> str:
     end = result.exit
     if result.timed_out:
         return f"took longer than {hook.timeout:g} s"
