@@ -179,7 +179,7 @@ def _make_folders() -> None:
 def _take_from_root() -> None:
     """Gives to the guest what a U that is root would own by that alone: it could rename what lies in /tmp in spite of
     the sticky bit, and put a link of its own in the place of /dev/stdin, from which a guard reads its question."""
-    for folder in ("/tmp", "/dev", "/dev/shm", "/dev/mqueue"):  # noqa: S108
+    for folder in ("/tmp", "/var/tmp", "/run", "/dev", "/dev/shm", "/dev/mqueue"):  # noqa: S108
         try:
             os.chown(folder, GUEST_UID, GUEST_UID, follow_symlinks=False)
         except FileNotFoundError:

@@ -13,6 +13,16 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "SETUID", "SETGID", "KILL", "SETPCAP")
 """What the entry needs to give the home to its owner and to take its other identities. It drops the first two for
 good before anything of the user's runs; no tool and no hook ever has one."""
 
+MASKED = (
+    "/proc/acpi /proc/asound /proc/interrupts /proc/kallsyms /proc/kcore /proc/keys /proc/latency_stats"
+    " /proc/sched_debug /proc/scsi /proc/timer_list /proc/timer_stats /sys/devices/virtual/powercap /sys/firmware"
+    " /sys/fs/bpf /sys/kernel/debug /sys/kernel/security /sys/kernel/tracing"
+).split()
+"""What tells of the machine or of others on it, and no tool needs: empty in a sandbox."""
+READ_ONLY = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger".split()
+SHM = 64 * 1024**2
+"""Bytes of `/dev/shm`; counts as memory."""
+
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 _UNITS = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB}
 
@@ -52,7 +62,14 @@ class Profile:
     """Bytes; swap is not given on top."""
     pids: int = 512
     tmp: int = 1 * GIB
-    """Bytes of `/tmp`; counts as memory."""
+    """Bytes of `/tmp`, and of `/var/tmp`; counts as memory."""
+    inodes: int = 200_000
+    """Files in each of them: an empty file costs the kernel a kilobyte."""
+    home: int = 10 * GIB
+    """Bytes by which the home may grow, and the largest file anywhere. The engine's usual storage knows no quota for a
+    volume, so the guest watches, and ends the run that is over."""
+    home_files: int = 1_000_000
+    """Files by which the home may grow."""
     network: str = "none"
     """`none`, or `bridge`."""
     files: int = 4096
@@ -81,18 +98,22 @@ class Profile:
             "PidsLimit": self.pids,
             "OomScoreAdj": 200,
             "IpcMode": "private",
+            "ShmSize": SHM,
+            "MaskedPaths": list(MASKED),
+            "ReadonlyPaths": list(READ_ONLY),
             "Init": False,
             "LogConfig": {"Type": "none", "Config": {}},
             "Ulimits": [
                 {"Name": "core", "Soft": 0, "Hard": 0},
+                {"Name": "fsize", "Soft": self.home, "Hard": self.home},
                 {"Name": "nofile", "Soft": min(self.files, 1024), "Hard": self.files},
             ],
             "Tmpfs": {
-                "/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={self.tmp}",  # noqa: S108 — the container's own
+                "/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={self.tmp},nr_inodes={self.inodes}",  # noqa: S108 — the container's own
                 "/run": "rw,noexec,nosuid,nodev,mode=755,size=16m",
                 "/run/sbx": "rw,exec,nosuid,nodev,mode=755,size=128m",
                 "/var/lib/extrausers": "rw,noexec,nosuid,nodev,mode=755,size=64k",
-                "/var/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={self.tmp}",  # noqa: S108
+                "/var/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={self.tmp},nr_inodes={self.inodes}",  # noqa: S108
             },
         }
         if self.network == "bridge":
@@ -102,8 +123,7 @@ class Profile:
         if self.devices:
             config["Devices"] = [_device(text) for text in self.devices]
         if self.privileged:
-            config["Privileged"] = True
-            config["SecurityOpt"] = []
+            config |= {"Privileged": True, "SecurityOpt": [], "MaskedPaths": [], "ReadonlyPaths": []}
         return config
 
     def table(self) -> list[tuple[str, str, str]]:
@@ -112,15 +132,20 @@ class Profile:
         rows = [
             ("privileged", "yes" if self.privileged else "no"),
             ("capabilities", " ".join([*CAPABILITIES, *self.capabilities]) + " (tools and hooks: none)"),
-            ("privileges", "no-new-privileges"),
-            ("system calls", "default profile without io_uring, keys, namespaces"),
+            ("privileges", "as the image has them" if self.privileged else "no-new-privileges"),
+            ("system calls", "all" if self.privileged else "allow list without io_uring, keys, namespaces"),
             ("root filesystem", "writable" if self.writable_root else "read-only"),
+            ("masked paths", "none" if self.privileged else f"{len(MASKED)}, and {len(READ_ONLY)} read-only"),
             ("network", self.network),
             ("cpus", f"{self.cpus:g}"),
             ("memory", f"{self.memory // MIB} MiB, no swap"),
             ("processes", str(self.pids)),
-            ("temporary files", f"{self.tmp // MIB} MiB in memory"),
-            ("devices", " ".join(self.devices) or "none"),
+            ("open files", f"{self.files} a process"),
+            ("core dumps", "none"),
+            ("temporary files", f"{self.tmp // MIB} MiB and {self.inodes} files, in memory, for /tmp and /var/tmp each"),
+            ("shared memory", f"{SHM // MIB} MiB"),
+            ("home", f"grows by {self.home // MIB} MiB and {self.home_files} files at most; then the run is ended"),
+            ("devices", "the host's" if self.privileged else " ".join(self.devices) or "none"),
             ("mounts", " ".join(f"{b.source}:{b.target}{':ro' if b.read_only else ''}" for b in self.binds) or "none"),
             ("runtime", self.runtime or "the engine's default"),
         ]
