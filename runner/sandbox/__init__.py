@@ -5,6 +5,7 @@ seccomp    which system calls it may make
 workspace  the user's folder: what may be one, where it is mounted, whether it arrived
 container  create, attach, start, stop, remove
 attach     the engine's attach connection as a transport of the wire
+transfer   copying files between the host and a sandbox that is not trusted
 owner      who made a thing in the engine, and whether that process still lives
 janitor    a detached program that removes what a dead host process left
 sweep      the third line: what is certainly dead is removed at every start
