@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from runner.images.events import Progress
     from runner.kits.agent import AgentFile
     from runner.kits.plan import Plan
-    from runner.sandbox.container import Order
+    from runner.sandbox.container import Order, Sandbox
+    from runner.sandbox.listing import Listed
     from runner.sandbox.profile import Profile
     from runner.sandbox.workspace import Workspace
     from runner.scripted.server import ScriptedServer
@@ -79,7 +80,20 @@ class Options:
     pull: bool = False
     interactive: bool = False
     resume: str | None = None
+    existing: bool = False
+    """`name` is that of a sandbox that must be there already."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    @property
+    def takes_up(self) -> bool:
+        """An idle sandbox may be gone on with."""
+        return self.existing or (self.keep and not self.new)
+
+
+OF_THE_SANDBOX = (
+    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates".split()
+)
+"""Options that belong to the container, and so to a kept sandbox as long as it lives."""
 
 
 @dataclass(frozen=True)
@@ -286,6 +300,18 @@ def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
     )
 
 
+async def create_sandbox(engine: Engine, prepared: Prepared, image: Image) -> Sandbox:
+    """A kept sandbox that nobody uses yet; its lock is let go."""
+    from runner.sandbox.container import Sandbox
+
+    locks = locks_of(prepared.folders)
+    order = _order(prepared, image, "")
+    sandbox = await Sandbox.create(engine, order, locks)
+    remember(prepared, order.name, locks)
+    sandbox.let_go()
+    return sandbox
+
+
 @asynccontextmanager
 async def open_session(
     engine: Engine, prepared: Prepared, image: Image, *, redact: Callable[[str], str] | None = None
@@ -293,6 +319,7 @@ async def open_session(
     """A session that is ready to be asked; everything of it is ended with the block."""
     from runner.cli.running import signal_of
     from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
+    from runner.session.control import serving, socket_path
     from runner.session.record import Record, unchanged
     from runner.wire.messages import Event
 
@@ -304,12 +331,14 @@ async def open_session(
         record = Record.create(prepared.folders, redact=redact or unchanged)
     status, code = "completed", 0
     try:
-        kept = await asyncio.to_thread(_kept, engine, prepared, image) if options.keep and not options.new else None
-        order = _order(prepared, image, record.id, kept)
+        taken = await _take_up(engine, prepared, image) if options.takes_up else None
+        order = _order(prepared, image, record.id, taken[0].name if taken else "")
         janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
         try:
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as server:
-                async with await _session(engine, prepared, image, record, order, kept, server) as session:
+                session = await _session(engine, prepared, image, record, order, taken, server)
+                reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
+                async with serving(session, reached_at), session:
                     sweeping = asyncio.create_task(asyncio.to_thread(_sweep, engine, locks_of(prepared.folders)))
                     try:
                         yield session
@@ -337,7 +366,7 @@ async def _session(
     image: Image,
     record: Record,
     order: Order,
-    kept: dict[str, Any] | None,
+    taken: tuple[Listed, int] | None,
     server: ScriptedServer | None,
 ) -> Session:
     """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
@@ -358,14 +387,16 @@ async def _session(
         history=prepared.history,
     )
     relay = _relay(agent, what.agent, options)
-    banner = _banner(prepared, agent, image, order, record.id, bool(kept))
+    banner = _banner(prepared, agent, image, order, record.id, bool(taken))
     locks = locks_of(prepared.folders)
     # From here on a run mostly waits for the engine; what it needs later is imported meanwhile.
     threading.Thread(target=_warm_up, daemon=True).start()
-    if kept:
-        sandbox = await Sandbox.reopen(engine, kept["Id"], order, locks)
+    if taken:
+        sandbox = Sandbox(engine, taken[0].container, order, taken[1])
     else:
         sandbox = await Sandbox.create(engine, order, locks)
+    if options.keep:
+        remember(prepared, order.name, locks)
     return Session(sandbox, setup, record, relay, banner=banner)
 
 
@@ -403,36 +434,25 @@ def _relay(agent: Agent, agent_file: AgentFile, options: Options) -> ModelRelay:
     return ModelRelay(agent.urls, read_key(variable, options.environ))
 
 
-def _kept(engine: Engine, prepared: Prepared, image: Image) -> dict[str, Any] | None:
-    """A kept sandbox of the same plan and workspace that nobody uses."""
-    from runner.sandbox.container import LABEL_KEEP, LABEL_PLAN, LABEL_SANDBOX, LABEL_WORKSPACE, find
+async def _take_up(engine: Engine, prepared: Prepared, image: Image) -> tuple[Listed, int] | None:
+    """A kept sandbox of the same plan, workspace and controls that nobody uses, with its lock."""
+    from runner.cli.entering import take_up
+    from runner.sandbox.taking_up import Wanted
 
     options = prepared.options
-    filters = {LABEL_KEEP: "1"}
-    if options.name:
-        filters[LABEL_SANDBOX] = options.name
-    else:
-        filters |= {LABEL_PLAN: image.tag, LABEL_WORKSPACE: str(prepared.workspace.source)}
-    found = find(engine, filters)
-    if options.name and found and found[0]["Labels"].get(LABEL_PLAN) != image.tag:
-        raise UsageError(
-            f"the sandbox {options.name} was made from another image ({found[0]['Labels'].get(LABEL_PLAN)})",
-            hint=f"`sbx rm {options.name}`, or take another --name",
-        )
-    idle = [c for c in found if c.get("State") != "running"]
-    if options.name and found and not idle:
-        from runner.errors import InUseError
-
-        raise InUseError(f"the sandbox {options.name} is in use by another session")
-    return idle[0] if idle else None
+    wanted = Wanted(options.name, image.tag, str(prepared.workspace.source), prepared.profile.digest())
+    taken = await take_up(engine, wanted, locks_of(prepared.folders))
+    if options.existing and taken is None:
+        raise NotFoundError(f"the sandbox {options.name} is gone", hint="`sbx ls` lists those that are there")
+    return taken
 
 
-def _order(prepared: Prepared, image: Image, session: str, kept: dict[str, Any] | None) -> Order:
-    from runner.sandbox.container import LABEL_SANDBOX, Order
+def _order(prepared: Prepared, image: Image, session: str, name: str = "") -> Order:
+    from runner.sandbox.container import Order
 
     options, place = prepared.options, prepared.workspace
-    if kept:
-        name = kept["Labels"][LABEL_SANDBOX]
+    if name:
+        pass
     elif options.name:
         name = _checked_name(options.name)
     else:
@@ -446,7 +466,21 @@ def _order(prepared: Prepared, image: Image, session: str, kept: dict[str, Any] 
         workspace=str(place.source),
         target=place.target,
         keep=options.keep,
+        kit=str(prepared.what.folder or prepared.what.name),
     )
+
+
+def remember(prepared: Prepared, name: str, locks: Path) -> None:
+    """Writes down how a kept sandbox was asked for, so that its name alone asks for the same."""
+    from runner.session.kept import Kept, absolute
+    from runner.session.kept import remember as write
+
+    options, what = prepared.options, prepared.what
+    belongs = {key: getattr(options, key) for key in OF_THE_SANDBOX}
+    kits = [absolute(kit) for kit in options.kits]
+    kit = str(what.folder) if what.folder else options.sandbox
+    environment = {v.name: v.value for v in what.plan.environment}
+    write(locks, name, Kept(kit, str(prepared.workspace.source), environment, {**belongs, "kits": kits}))
 
 
 def _checked_name(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,6 +107,11 @@ class Profile:
             config["Privileged"] = True
             config["SecurityOpt"] = []
         return config
+
+    def digest(self) -> str:
+        """Short name of everything that the container may do; who asked for it aside."""
+        document = [self.host_config(), [[b.source, b.target, b.read_only] for b in self.binds]]
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
     def table(self) -> list[tuple[str, str, str]]:
         """Each control, its value, and who asked for a relaxation (empty: nobody)."""

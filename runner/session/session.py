@@ -212,6 +212,11 @@ class Session:
             await self._relay.close()
             await self.sandbox.end(self._attached)
 
+    async def gone(self) -> None:
+        """Waits until the guest has ended by itself, or the wire broke."""
+        if self._reader:
+            await asyncio.wait([self._reader])
+
     @property
     def log(self) -> str:
         """The end of what the guest wrote to its stderr."""
