@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from runner.images.events import Progress
     from runner.kits.agent import AgentFile
     from runner.kits.plan import Plan
-    from runner.sandbox.container import Order
+    from runner.sandbox.container import Order, Sandbox
+    from runner.sandbox.listing import Listed
     from runner.sandbox.profile import Profile
     from runner.sandbox.workspace import Workspace
     from runner.scripted.server import ScriptedServer
@@ -81,7 +82,20 @@ class Options:
     pull: bool = False
     interactive: bool = False
     resume: str | None = None
+    existing: bool = False
+    """`name` is that of a sandbox that must be there already."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    @property
+    def takes_up(self) -> bool:
+        """An idle sandbox may be gone on with."""
+        return self.existing or (self.keep and not self.new)
+
+
+OF_THE_SANDBOX = (
+    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates".split()
+)
+"""Options that belong to the container, and so to a kept sandbox as long as it lives."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +302,18 @@ def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
     )
 
 
+async def create_sandbox(engine: Engine, prepared: Prepared, image: Image) -> Sandbox:
+    """A kept sandbox that nobody uses yet; its lock is let go."""
+    from runner.sandbox.container import Sandbox
+
+    locks = locks_of(prepared.folders)
+    order = _order(prepared, image, "")
+    sandbox = await Sandbox.create(engine, order, locks)
+    remember(prepared, order.name, locks)
+    sandbox.let_go()
+    return sandbox
+
+
 @asynccontextmanager
 async def open_session(
     engine: Engine,
@@ -306,6 +332,7 @@ async def open_session(
     """
     from runner.cli.running import signal_of
     from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
+    from runner.session.control import serving, socket_path
     from runner.session.record import Record, unchanged
     from runner.wire.messages import Event
 
@@ -318,17 +345,19 @@ async def open_session(
         record = Record.create(prepared.folders, session=reserved, redact=redact or unchanged)
     status, code = "completed", 0
     try:
-        kept = await asyncio.to_thread(_kept, engine, prepared, image) if options.keep and not options.new else None
         if ahead:
             order = ahead.sandbox.order
             async with await _session(engine, prepared, image, record, order, None, server, ahead) as session:
                 yield session
             return
-        order = _order(prepared, image, record.id, kept)
+        taken = await _take_up(engine, prepared, image) if options.takes_up else None
+        order = _order(prepared, image, record.id, taken[0].name if taken else "")
         janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
         try:
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
-                async with await _session(engine, prepared, image, record, order, kept, own) as session:
+                session = await _session(engine, prepared, image, record, order, taken, own)
+                reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
+                async with serving(session, reached_at), session:
                     sweeping = asyncio.create_task(asyncio.to_thread(sweep_leftovers, engine, prepared.folders))
                     try:
                         yield session
@@ -356,7 +385,7 @@ async def _session(
     image: Image,
     record: Record,
     order: Order,
-    kept: dict[str, Any] | None,
+    taken: tuple[Listed, int] | None,
     server: ScriptedServer | None,
     ahead: Booted | None = None,
 ) -> Session:
@@ -378,16 +407,18 @@ async def _session(
         history=prepared.history,
     )
     relay = _relay(agent, what.agent, options)
-    banner = _banner(prepared, agent, image, order, record.id, bool(kept))
+    banner = _banner(prepared, agent, image, order, record.id, bool(taken))
     locks = locks_of(prepared.folders)
     # From here on a run mostly waits for the engine; what it needs later is imported meanwhile.
     threading.Thread(target=_warm_up, daemon=True).start()
     if ahead:
         sandbox = ahead.sandbox
-    elif kept:
-        sandbox = await Sandbox.reopen(engine, kept["Id"], order, locks)
+    elif taken:
+        sandbox = Sandbox(engine, taken[0].container, order, taken[1])
     else:
         sandbox = await Sandbox.create(engine, order, locks)
+    if options.keep:
+        remember(prepared, order.name, locks)
     hooks = _host_hooks(prepared, setup)
     return Session(sandbox, setup, record, relay, host_hooks=hooks, banner=banner, booted=ahead)
 
@@ -437,42 +468,31 @@ def _relay(agent: Agent, agent_file: AgentFile, options: Options) -> ModelRelay:
     return ModelRelay(agent.urls, read_key(variable, options.environ))
 
 
-def _kept(engine: Engine, prepared: Prepared, image: Image) -> dict[str, Any] | None:
-    """A kept sandbox of the same plan and workspace that nobody uses."""
-    from runner.sandbox.container import LABEL_KEEP, LABEL_PLAN, LABEL_SANDBOX, LABEL_WORKSPACE, find
+async def _take_up(engine: Engine, prepared: Prepared, image: Image) -> tuple[Listed, int] | None:
+    """A kept sandbox of the same plan, workspace and controls that nobody uses, with its lock."""
+    from runner.cli.entering import take_up
+    from runner.sandbox.taking_up import Wanted
 
     options = prepared.options
-    filters = {LABEL_KEEP: "1"}
-    if options.name:
-        filters[LABEL_SANDBOX] = options.name
-    else:
-        filters |= {LABEL_PLAN: image.tag, LABEL_WORKSPACE: str(prepared.workspace.source)}
-    found = find(engine, filters)
-    if options.name and found and found[0]["Labels"].get(LABEL_PLAN) != image.tag:
-        raise UsageError(
-            f"the sandbox {options.name} was made from another image ({found[0]['Labels'].get(LABEL_PLAN)})",
-            hint=f"`sbx rm {options.name}`, or take another --name",
-        )
-    idle = [c for c in found if c.get("State") != "running"]
-    if options.name and found and not idle:
-        from runner.errors import InUseError
-
-        raise InUseError(f"the sandbox {options.name} is in use by another session")
-    return idle[0] if idle else None
+    wanted = Wanted(options.name, image.tag, str(prepared.workspace.source), prepared.profile.digest())
+    taken = await take_up(engine, wanted, locks_of(prepared.folders))
+    if options.existing and taken is None:
+        raise NotFoundError(f"the sandbox {options.name} is gone", hint="`sbx ls` lists those that are there")
+    return taken
 
 
 def order_ahead(prepared: Prepared, image: Image) -> Order:
     """What a sandbox is to be made of whose name and session are not known yet: equal orders are interchangeable."""
-    order = _order(prepared, image, "", None)
+    order = _order(prepared, image, "")
     return replace(order, name=order.name.rpartition("-")[0])
 
 
-def _order(prepared: Prepared, image: Image, session: str, kept: dict[str, Any] | None) -> Order:
-    from runner.sandbox.container import LABEL_SANDBOX, Order
+def _order(prepared: Prepared, image: Image, session: str, name: str = "") -> Order:
+    from runner.sandbox.container import Order
 
     options, place = prepared.options, prepared.workspace
-    if kept:
-        name = kept["Labels"][LABEL_SANDBOX]
+    if name:
+        pass
     elif options.name:
         name = _checked_name(options.name)
     else:
@@ -486,7 +506,21 @@ def _order(prepared: Prepared, image: Image, session: str, kept: dict[str, Any] 
         workspace=str(place.source),
         target=place.target,
         keep=options.keep,
+        kit=str(prepared.what.folder or prepared.what.name),
     )
+
+
+def remember(prepared: Prepared, name: str, locks: Path) -> None:
+    """Writes down how a kept sandbox was asked for, so that its name alone asks for the same."""
+    from runner.session.kept import Kept, absolute
+    from runner.session.kept import remember as write
+
+    options, what = prepared.options, prepared.what
+    belongs = {key: getattr(options, key) for key in OF_THE_SANDBOX}
+    kits = [absolute(kit) for kit in options.kits]
+    kit = str(what.folder) if what.folder else options.sandbox
+    environment = {v.name: v.value for v in what.plan.environment}
+    write(locks, name, Kept(kit, str(prepared.workspace.source), environment, {**belongs, "kits": kits}))
 
 
 def _checked_name(name: str) -> str:

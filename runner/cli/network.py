@@ -1,8 +1,8 @@
 """What may leave a run's sandbox: decided from the command line, the kits and the policy files, then opened.
 
-    decide   before anything is started: the policy, the credentials, what needs a grant (codes 2 and 6)
-    masks    the run's secrets, fetched, so that they can be masked in all that is shown and kept
-    opened   for the length of a session: the proxy, the decision log, the certificates to trust
+decide   before anything is started: the policy, the credentials, what needs a grant (codes 2 and 6)
+masks    the run's secrets, fetched, so that they can be masked in all that is shown and kept
+opened   for the length of a session: the proxy, the decision log, the certificates to trust
 """
 
 from __future__ import annotations
@@ -248,4 +248,7 @@ def learned_lines(way: Opened) -> list[str]:
     found = learned(Entry(**entry) for entry in way.entries)  # type: ignore[arg-type]
     if not found:
         return ["learned: nothing was asked for, so nothing needs to be allowed"]
-    return ["learned: this run needs", *(f"  --allow '{rule}'" if "*" in rule else f"  --allow {rule}" for rule in found)]
+    return [
+        "learned: this run needs",
+        *(f"  --allow '{rule}'" if "*" in rule else f"  --allow {rule}" for rule in found),
+    ]

@@ -65,7 +65,7 @@ def run(
     dry_run: bool = typer.Option(False, "--dry-run", help="Show what would run, and start nothing."),
 ) -> int:
     """Run an agent in a sandbox: with -p one question, without it a conversation."""
-    from runner.cli import launch
+    from runner.cli import existing, launch
     from runner.errors import UsageError
 
     question = read_prompt(prompt) if prompt is not None else None
@@ -110,11 +110,11 @@ def run(
         interactive=question is None,
         resume="" if go_on and resume is None else resume,
     )
-    prepared = launch.prepare(options)
+    prepared = launch.prepare(existing.resolve(options, remove=rm is True))
     if dry_run:
         return _dry_run(prepared)
     engine = launch.connect(prepared)
-    image = launch.find_image(engine, prepared, _progress(quiet))
+    image = launch.find_image(engine, prepared, build_progress(quiet))
     if question is None:
         return _talk(engine, prepared, image)
     mode: Literal["text", "json", "events"] = "json" if json else "events" if events else "text"
@@ -151,7 +151,7 @@ def read_prompt(text: str) -> str:
     return question
 
 
-def _progress(quiet: bool) -> Progress:
+def build_progress(quiet: bool) -> Progress:
     from runner.images.events import ignore
 
     if quiet:

@@ -37,8 +37,23 @@ class Entry:
         self.hidden = hidden
 
 
+PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Options after the first argument belong to another command."""
+
 COMMANDS: Mapping[str, Entry] = {
     "run": Entry("run:run", "Run an agent in a sandbox: with -p one question, without it a conversation."),
+    "create": Entry("life:create", "Make a kept sandbox, and start nothing in it."),
+    "ls": Entry("life:ls", "List the sandboxes of this engine, by name."),
+    "exec": Entry("entry:execute", "Run a command in a sandbox as the workspace's owner.", PASS_ON),
+    "shell": Entry("entry:shell", "Open a shell in a sandbox as the workspace's owner."),
+    "cp": Entry("cp:cp", "Copy files between this machine and a sandbox."),
+    "inspect": Entry("life:inspect", "Show what a sandbox may do, and what differs from the default."),
+    "stats": Entry("life:stats", "Show once what running sandboxes use."),
+    "start": Entry("entry:start", "Start kept sandboxes in the background."),
+    "stop": Entry("life:stop", "Stop sandboxes; a kept one keeps its home."),
+    "rm": Entry("life:rm", "Remove sandboxes with their homes."),
+    "prune": Entry("life:prune", "Remove what dead runs left behind."),
+    "hold": Entry("entry:hold", "The process in the background of `sbx start`.", hidden=True),
     "log": Entry("log:log", "Show the record of a session, each line with its time."),
     "report": Entry("log:report", "Write a session as one self-contained HTML page."),
     "session": Entry("log:session_app", "Earlier sessions: list, show, remove, export."),

@@ -186,9 +186,7 @@ def build(
         allowed += asked
     if preset == "open":
         allowed.append(Pattern("open", "preset open", "any", first=1, last=65535))
-    return Policy(
-        preset, tuple(allowed), tuple(denied), bounds, () if kits_granted else tuple(asked), _known(resolve)
-    )
+    return Policy(preset, tuple(allowed), tuple(denied), bounds, () if kits_granted else tuple(asked), _known(resolve))
 
 
 def _known(entries: Sequence[str]) -> dict[str, tuple[Address, ...]]:

@@ -58,6 +58,8 @@ class Commands:
         ours: list[int] = []
         theirs: list[int] = [null]
         pumps: list[asyncio.Task[None]] = []
+        feeds: list[asyncio.Task[None]] = []
+        over = asyncio.Event()
         try:
             if message.tty:
                 process = await self._spawner.start(
@@ -66,20 +68,19 @@ class Commands:
                 self._running[message.id] = process
                 if process.terminal >= 0:
                     ours.append(process.terminal)
-                    pumps.append(asyncio.create_task(self._out(process.terminal, stdout)))
-                    pumps.append(asyncio.create_task(self._in(process.terminal, stdin, close=False)))
+                    pumps.append(asyncio.create_task(self._out(process.terminal, stdout, over)))
+                    feeds.append(asyncio.create_task(self._in(process.terminal, stdin, close=False)))
             else:
                 give_in, give_out, give_err = null, null, null
                 if stdin:
                     give_in, end = os.pipe2(os.O_CLOEXEC)
                     theirs.append(give_in)
-                    pumps.append(asyncio.create_task(self._in(end, stdin, close=True)))
+                    feeds.append(asyncio.create_task(self._in(end, stdin, close=True)))
                 for stream, is_err in ((stdout, False), (stderr, True)):
                     if stream:
                         end, give = open_pipe()
-                        ours.append(end)
                         theirs.append(give)
-                        pumps.append(asyncio.create_task(self._out(end, stream)))
+                        pumps.append(asyncio.create_task(self._pipe_out(end, stream, over)))
                         if is_err:
                             give_err = give
                         else:
@@ -97,7 +98,8 @@ class Commands:
                 timed_out = True
                 await process.kill()
                 end_of = await process.wait()
-            await asyncio.wait(pumps, timeout=DRAIN)
+            over.set()
+            await asyncio.gather(*pumps)
             return m.Exited(
                 message.id,
                 end_of.code,
@@ -110,20 +112,42 @@ class Commands:
         finally:
             for fd in theirs:
                 os.close(fd)
-            for task in pumps:
+            for task in (*pumps, *feeds):
                 task.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            await asyncio.gather(*pumps, *feeds, return_exceptions=True)
             for fd in ours:
                 os.close(fd)
 
-    async def _out(self, fd: int, stream: Stream | None) -> None:
-        pipe = PipeTransport(fd, fd)
+    async def _pipe_out(self, fd: int, stream: Stream, over: asyncio.Event) -> None:
+        """Closes the pipe when nobody reads on, so that the command is told by SIGPIPE as anywhere."""
         try:
-            while data := await pipe.read(PIECE):
+            await self._out(fd, stream, over)
+        finally:
+            os.close(fd)
+
+    async def _out(self, fd: int, stream: Stream | None, over: asyncio.Event) -> None:
+        """One output, to its end. After the command's end, what is there is all there will be: however slowly the
+        host takes it, nothing of it is lost, and who else may hold the other end is waited for only `DRAIN`."""
+        pipe = PipeTransport(fd, fd)
+        ended = asyncio.create_task(over.wait())
+        reading: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                reading = asyncio.create_task(pipe.read(PIECE))
+                await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    await asyncio.wait({reading}, timeout=DRAIN)
+                if not reading.done() or not (data := reading.result()):
+                    return
                 if stream:
                     await stream.write(data)
         except (OSError, StreamReset):
             return  # EIO is how a terminal ends
+        finally:
+            ended.cancel()
+            if reading and not reading.done():
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
     async def _in(self, fd: int, stream: Stream | None, *, close: bool) -> None:
         pipe = PipeTransport(fd, fd)

@@ -32,6 +32,10 @@ LABEL_SANDBOX = "dev.sbx.sandbox"
 LABEL_PLAN = "dev.sbx.plan"
 LABEL_KEEP = "dev.sbx.keep"
 LABEL_WORKSPACE = "dev.sbx.workspace"
+LABEL_KIT = "dev.sbx.from"
+"""The kit's folder, or its name."""
+LABEL_PROFILE = "dev.sbx.profile"
+"""Digest of the controls, so that a sandbox with others is never taken up unseen."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,15 @@ class Order:
     read_only: bool = False
     keep: bool = False
     hostname: str = "sandbox"
+    kit: str = ""
 
 
 class Sandbox:
-    """A container of ours. Make it with `create` or `reopen`."""
+    """A container of ours. Make it with `create`, or over one that is idle.
+
+    Args:
+        held: its lock (`lock`), which is this object's from now on.
+    """
 
     def __init__(self, engine: Engine, container: str, order: Order, held: int) -> None:
         self._engine = engine
@@ -96,15 +105,6 @@ class Sandbox:
             raise
         return cls(engine, container, order, held)
 
-    @classmethod
-    async def reopen(cls, engine: Engine, container: str, order: Order, locks: Path) -> Sandbox:
-        """Takes up a kept sandbox that is idle.
-
-        Raises:
-            InUseError: another session has it.
-        """
-        return cls(engine, container, order, lock(locks, order.name))
-
     async def start(self, on_log: Callable[[bytes], None]) -> Attached:
         """Attaches, then starts; nothing that the guest says is lost."""
         attached = await attach(self._engine.endpoint, self._engine.version, self.container, on_log)
@@ -124,8 +124,13 @@ class Sandbox:
         try:
             await asyncio.to_thread(self._end)
         finally:
-            with contextlib.suppress(OSError):
-                os.close(self._held)
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Another session may have it from now on. Idempotent."""
+        held, self._held = self._held, -1
+        if held >= 0:
+            os.close(held)
 
     def _end(self) -> None:
         with contextlib.suppress(NotFoundError):
@@ -152,6 +157,12 @@ def volume_name(sandbox: str) -> str:
     return f"sbx-{sandbox}-home"
 
 
+def stop(engine: Engine, container: str, seconds: int) -> None:
+    """Asks the container to end, and kills it after `seconds`. One that does not run is left as it is."""
+    path = f"/containers/{container}/stop?t={seconds}"
+    engine.request("POST", path, doing="stopping the sandbox", timeout=seconds + 30.0)
+
+
 def remove(engine: Engine, container: str) -> None:
     """Kills and removes a container with its anonymous volumes."""
     engine.request("DELETE", f"/containers/{container}?force=1&v=1", doing="removing the sandbox")
@@ -171,6 +182,8 @@ def labels(order: Order) -> dict[str, str]:
         LABEL_PLAN: order.plan,
         LABEL_WORKSPACE: order.workspace,
         LABEL_KEEP: "1" if order.keep else "0",
+        LABEL_KIT: order.kit,
+        LABEL_PROFILE: order.profile.digest(),
         owner.LABEL: owner.current().label(),
     }
 
@@ -236,7 +249,14 @@ def find(engine: Engine, filters: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def lock(folder: Path, name: str) -> int:
-    """Holds the name for this process. One session at a time uses a sandbox."""
+    """Holds the name for this process. One session at a time uses a sandbox.
+
+    Raises:
+        InUseError: another process holds it.
+        NotFoundError: it is no name of a sandbox; a label can be anything.
+    """
+    if "/" in name or name in ("", ".", "..") or len(name) > 200:
+        raise NotFoundError(f"{name!r} is no name of a sandbox")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +128,11 @@ class Profile:
             config |= {"Privileged": True, "SecurityOpt": [], "MaskedPaths": [], "ReadonlyPaths": []}
         return config
 
+    def digest(self) -> str:
+        """Short name of everything that the container may do; who asked for it aside."""
+        document = [self.host_config(), [[b.source, b.target, b.read_only] for b in self.binds]]
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+
     def table(self) -> list[tuple[str, str, str]]:
         """Each control, its value, and who asked for a relaxation (empty: nobody)."""
         asked = {relaxation.control: relaxation.by for relaxation in self.relaxations}
@@ -142,7 +149,10 @@ class Profile:
             ("processes", str(self.pids)),
             ("open files", f"{self.files} a process"),
             ("core dumps", "none"),
-            ("temporary files", f"{self.tmp // MIB} MiB and {self.inodes} files, in memory, for /tmp and /var/tmp each"),
+            (
+                "temporary files",
+                f"{self.tmp // MIB} MiB and {self.inodes} files, in memory, for /tmp and /var/tmp each",
+            ),
             ("shared memory", f"{SHM // MIB} MiB"),
             ("home", f"grows by {self.home // MIB} MiB and {self.home_files} files at most; then the run is ended"),
             ("devices", "the host's" if self.privileged else " ".join(self.devices) or "none"),

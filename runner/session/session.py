@@ -207,6 +207,11 @@ class Session:
         """What the guest said first."""
         return self._booted.ready
 
+    async def gone(self) -> None:
+        """Waits until the guest has ended by itself, or the wire broke."""
+        if self._reader:
+            await asyncio.wait([self._reader])
+
     @property
     def log(self) -> str:
         """The end of what the guest wrote to its stderr."""

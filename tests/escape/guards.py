@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.escape.attack import HARDENED, PRELUDE, Attack, Outcome
+from tests.escape.attack import PRELUDE, Outcome
 from tests.escape.stage import Stage
 
 Step = dict[str, Any] | str
@@ -49,7 +49,10 @@ def _forbidden(word: str) -> Step:
 
 def _python(script: str, **more: Any) -> Step:
     text = PRELUDE + textwrap.dedent(script)
-    return {"command": f"cat > /tmp/attack.py <<'END-OF-SCRIPT'\n{text}\nEND-OF-SCRIPT\npython3 -I /tmp/attack.py", **more}
+    return {
+        "command": f"cat > /tmp/attack.py <<'END-OF-SCRIPT'\n{text}\nEND-OF-SCRIPT\npython3 -I /tmp/attack.py",
+        **more,
+    }
 
 
 WATCH = """
@@ -262,5 +265,3 @@ ATTACKS = [
         ],
     ),
 ]
-
-

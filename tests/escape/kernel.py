@@ -386,7 +386,9 @@ attempt("/tmp by number", shock)
         "all",
         'apart(lambda: attempt("iopl", call, "iopl", 3) if number("iopl") else refused("this architecture has none"))',
     ),
-    Attack("more than a fair share", CAPABILITIES, "all", 'apart(lambda: attempt("nice -5", os.setpriority, 0, 0, -5))'),
+    Attack(
+        "more than a fair share", CAPABILITIES, "all", 'apart(lambda: attempt("nice -5", os.setpriority, 0, 0, -5))'
+    ),
     Attack(
         "real-time scheduling",
         CAPABILITIES,

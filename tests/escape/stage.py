@@ -57,7 +57,9 @@ NEW_PRIVILEGES: tuple[Patch, ...] = (
     ("guest/entry.py", "    privileges.forbid_new_privileges()\n", ""),
     ("guest/spawn/child.py", "    privileges.forbid_new_privileges()\n", ""),
 )
-ENDING: tuple[Patch, ...] = (("guest/spawn/tree.py", "    done = Ended()\n    frozen", "    return Ended()\n    frozen"),)
+ENDING: tuple[Patch, ...] = (
+    ("guest/spawn/tree.py", "    done = Ended()\n    frozen", "    return Ended()\n    frozen"),
+)
 """What a call leaves is not ended."""
 GUARDS_HOME: tuple[Patch, ...] = (
     ("guest/hooks/process.py", '"HOME": self.home,', '"HOME": "/home/agent",'),
@@ -103,9 +105,7 @@ class Variant:
 
 
 def _seccomp_off(**over: Any) -> Loosened:
-    return Loosened(
-        **{**SMALL.__dict__, "over": {"SecurityOpt": ["no-new-privileges", "seccomp=unconfined"], **over}}
-    )
+    return Loosened(**{**SMALL.__dict__, "over": {"SecurityOpt": ["no-new-privileges", "seccomp=unconfined"], **over}})
 
 
 _CAPABILITIES = (
@@ -121,6 +121,7 @@ def _held_here() -> list[str]:
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("CapBnd"))
     held = int(line.split()[1], 16)
     return [name for bit, name in enumerate(_CAPABILITIES) if held >> bit & 1]
+
 
 VARIANTS: dict[str, Variant] = {
     HARDENED: Variant(),
@@ -176,7 +177,7 @@ VARIANTS: dict[str, Variant] = {
     "direct model": Variant(patches=DIRECT_MODEL),
 }
 
-HELPER = '''
+HELPER = """
 import ctypes, fcntl, os, socket, struct, threading
 def add4(name, address, mask):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -207,21 +208,21 @@ for f, a in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "fd00:5b::1")):
     threading.Thread(target=web, args=(f, a)).start()
 threading.Thread(target=names).start()
 print("up", flush=True)
-'''
+"""
 
-GUARD = '''
+GUARD = """
 import json, sys
 if "FORBID-FILE" in json.dumps(json.load(sys.stdin)):
     print("forbidden", file=sys.stderr)
     sys.exit(2)
-'''
+"""
 GUARD_INLINE = (
-    "python3 -c 'import json, sys; sys.exit(2 if \"FORBID-\" \"INLINE\" in json.dumps(json.load(sys.stdin)) else 0)'"
+    'python3 -c \'import json, sys; sys.exit(2 if "FORBID-" "INLINE" in json.dumps(json.load(sys.stdin)) else 0)\''
 )
 GUARD_RC = 'if [ -r "$HOME/.guardrc" ]; then . "$HOME/.guardrc"; fi; if grep -q FORBID-RC; then exit 2; fi'
 GUARD_WAITS = (
     "python3 -u -c 'import sys\n"
-    "for line in sys.stdin: print(\"{\\\"permission\\\":\\\"deny\\\"}\" if \"FORBID-\" \"WAITS\" in line else \"{}\")' waits"
+    'for line in sys.stdin: print("{\\"permission\\":\\"deny\\"}" if "FORBID-" "WAITS" in line else "{}")\' waits'
 )
 
 

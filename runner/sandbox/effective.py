@@ -1,0 +1,135 @@
+"""What a container may really do: read back from the engine, beside what a default sandbox may.
+
+Not what was asked for: an engine, a wrapper around it or a hand may have changed it since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from runner.engine import Engine
+from runner.sandbox.container import HOME, LABEL_WORKSPACE
+from runner.sandbox.profile import CAPABILITIES, GIB, Bind, Profile
+from runner.sandbox.seccomp import profile as seccomp_profile
+
+
+@dataclass(frozen=True)
+class Control:
+    """One line of the effective profile."""
+
+    name: str
+    value: str
+    default: str
+
+    @property
+    def differs(self) -> bool:
+        return self.value != self.default
+
+
+@dataclass(frozen=True)
+class Effective:
+    """A container as the engine describes it."""
+
+    controls: tuple[Control, ...]
+    state: str
+    started: str
+    exit_code: int
+    image_id: str
+    target: str
+    """The workspace's path in the container."""
+    document: dict[str, Any]
+    """The engine's own answer."""
+
+
+def effective(engine: Engine, container: str) -> Effective:
+    """Asks the engine.
+
+    Raises:
+        NotFoundError: the container is gone.
+        EngineError: the engine does not answer in time, or fails.
+    """
+    document = engine.get(f"/containers/{container}/json", doing="inspecting the sandbox", timeout=10.0)
+    state, config = document.get("State") or {}, document.get("Config") or {}
+    command = config.get("Cmd") or [""]
+    return Effective(
+        controls=tuple(controls(document)),
+        state=str(state.get("Status", "")),
+        started=str(state.get("StartedAt", "")),
+        exit_code=int(state.get("ExitCode") or 0),
+        image_id=str(document.get("Image", "")),
+        target=str(command[0]),
+        document=document,
+    )
+
+
+def controls(document: dict[str, Any]) -> list[Control]:
+    """The controls of a container, from the engine's description of it."""
+    host = document.get("HostConfig") or {}
+    workspace = ((document.get("Config") or {}).get("Labels") or {}).get(LABEL_WORKSPACE, "")
+    found = {name: value for name, value, _ in _profile(host, workspace).table()}
+    default = {name: value for name, value, _ in Profile().table()}
+    options = list(host.get("SecurityOpt") or ())
+    dropped = {str(c).upper() for c in host.get("CapDrop") or ()}
+    if "ALL" not in dropped:
+        found["capabilities"] = f"the engine's default and {found['capabilities']}"
+    if "no-new-privileges" not in options and "no-new-privileges:true" not in options:
+        found["privileges"] = "a program may gain some (setuid)"
+    filters = [o.removeprefix("seccomp=") for o in options if o.startswith("seccomp=")]
+    if filters != [seccomp_profile()]:
+        found["system calls"] = "all" if "unconfined" in filters or not filters else "another profile"
+    more = [
+        ("swap", _swap(host), "none"),
+        ("user", str((document.get("Config") or {}).get("User") or "the image's"), "0:0"),
+        ("process ids", str(host.get("PidMode") or "own"), "own"),
+        ("shared memory", str(host.get("IpcMode") or "the engine's default"), "private"),
+        ("published ports", " ".join(sorted(host.get("PortBindings") or {})) or "none", "none"),
+        ("workspace", _workspace(host, workspace), "writable"),
+    ]
+    return [*(Control(n, v, default[n]) for n, v in found.items()), *(Control(*row) for row in more)]
+
+
+def _profile(host: dict[str, Any], workspace: str) -> Profile:
+    binds = [
+        Bind(str(m.get("Source")), str(m.get("Target")), bool(m.get("ReadOnly")))
+        for m in host.get("Mounts") or ()
+        if m.get("Type") == "bind" and m.get("Source") != workspace
+    ]
+    for text in host.get("Binds") or ():
+        source, _, rest = str(text).partition(":")
+        binds.append(Bind(source, rest.partition(":")[0], rest.endswith(":ro")))
+    added = [str(c).upper().removeprefix("CAP_") for c in host.get("CapAdd") or ()]
+    devices = [f"{d.get('PathOnHost')}:{d.get('PathInContainer')}" for d in host.get("Devices") or ()]
+    return Profile(
+        cpus=(host.get("NanoCpus") or 0) / 1e9,
+        memory=int(host.get("Memory") or 0),
+        pids=int(host.get("PidsLimit") or 0),
+        tmp=_tmp(host),
+        network=str(host.get("NetworkMode") or ""),
+        runtime="" if host.get("Runtime") in ("", "runc", None) else str(host["Runtime"]),
+        capabilities=tuple(c for c in added if c not in CAPABILITIES),
+        devices=tuple(devices),
+        binds=tuple(binds),
+        privileged=bool(host.get("Privileged")),
+        writable_root=not host.get("ReadonlyRootfs"),
+    )
+
+
+def _tmp(host: dict[str, Any]) -> int:
+    options = str((host.get("Tmpfs") or {}).get("/tmp", "")).split(",")  # noqa: S108 - the container's own
+    size = next((o.removeprefix("size=") for o in options if o.startswith("size=")), "")
+    return int(size) if size.isdecimal() else 0
+
+
+def _swap(host: dict[str, Any]) -> str:
+    memory, both = int(host.get("Memory") or 0), int(host.get("MemorySwap") or 0)
+    if both == memory and memory:
+        return "none"
+    return "without limit" if both <= 0 else f"{(both - memory) / GIB:.1f} GiB"
+
+
+def _workspace(host: dict[str, Any], workspace: str) -> str:
+    for mount in host.get("Mounts") or ():
+        if mount.get("Source") == workspace and mount.get("Target") != HOME:
+            return "read-only" if mount.get("ReadOnly") else "writable"
+    return "not mounted"
