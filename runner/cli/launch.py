@@ -18,8 +18,8 @@ import secrets
 import shutil
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from runner.errors import NotFoundError, SbxError, UsageError
 from runner.session.state import Folders, private
 
 if TYPE_CHECKING:
+    from runner.cli.network import Asked, Opened, Outgoing
     from runner.engine import Engine
     from runner.frontends.banner import Banner
     from runner.gateway.grants import Wish
@@ -57,6 +58,10 @@ class Options:
     workspace: Path | None = None
     demo: bool = False
     network: str = "none"
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    resolve: Sequence[str] = ()
+    learn: bool = False
     keep: bool = False
     new: bool = False
     name: str = ""
@@ -119,6 +124,7 @@ class Prepared:
     agent: Agent
     workspace: Workspace
     profile: Profile
+    outgoing: Outgoing
     warnings: tuple[str, ...]
     history: tuple[dict[str, Any], ...] = ()
     resumed: Path | None = None
@@ -140,7 +146,7 @@ def prepare(options: Options) -> Prepared:
     home = Path(options.environ.get("HOME") or Path.home())
     grants = set(options.grants)
     profile, relaxations = _profile(options, what.plan)
-    _settle(options, what, relaxations)
+    outgoing = _settle(options, what, relaxations, folders)
     place = workspace.find(
         options.workspace or default_workspace(what, folders), home=home, granted="home-workspace" in grants
     )
@@ -155,7 +161,7 @@ def prepare(options: Options) -> Prepared:
         max_tokens=agent.max_tokens if options.max_tokens is None else options.max_tokens,
         max_tool_calls=agent.max_tool_calls if options.max_tool_calls is None else options.max_tool_calls,
     )
-    warnings = (*what.agent.warnings, *what.plan.warnings)
+    warnings = (*what.agent.warnings, *what.plan.warnings, *outgoing.warnings)
     if place.moved:
         warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
     history: tuple[dict[str, Any], ...] = ()
@@ -167,7 +173,7 @@ def prepare(options: Options) -> Prepared:
 
         resumed = find_session(folders, options.resume or None)
         history = tuple(replay(load(resumed), resumed))
-    return Prepared(options, folders, what, agent, place, profile, warnings, history, resumed)
+    return Prepared(options, folders, what, agent, place, profile, outgoing, warnings, history, resumed)
 
 
 def read_kit(options: Options) -> What:
@@ -213,6 +219,7 @@ def default_workspace(what: What, folders: Folders) -> Path:
 
 def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
     """The profile, and what it has beyond the default one."""
+    from runner.cli import network
     from runner.gateway.grants import Wish
     from runner.sandbox.profile import Bind, Profile, Relaxation, parse_size
 
@@ -241,10 +248,8 @@ def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
     capabilities = tuple(c.upper().removeprefix("CAP_") for c in options.capabilities)
     for name in capabilities:
         ask("capability", "capabilities", name, "--cap-add", by_user=True)
-    if options.network not in ("none", "bridge"):
-        raise UsageError(f"--network {options.network}: not a network", hint="none or bridge")
-    if options.network != "none":
-        ask("network", "network", options.network, "--network", by_user=True)
+    for wish in network.wishes(_asked(options), plan):
+        ask("network", "network", wish.what, wish.source, by_user=wish.by_user)
     for kit in plan.privileged:
         ask("privileged", "privileged", "a privileged container", f"kit {kit}", by_user=False)
     if options.cpus is not None and options.cpus <= 0:
@@ -255,7 +260,7 @@ def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
         cpus=options.cpus or plan.resources.cpus,
         memory=parse_size(options.memory) if options.memory else plan.resources.memory,
         pids=options.pids or Profile.pids,
-        network=options.network,
+        network=network.engine_network(options.network),
         runtime=options.runtime,
         capabilities=capabilities,
         devices=tuple(options.devices),
@@ -266,8 +271,16 @@ def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
     return profile, wishes
 
 
-def _settle(options: Options, what: What, wishes: Sequence[Wish]) -> None:
-    """Refuses what was not granted."""
+def _asked(options: Options) -> Asked:
+    from runner.cli.network import Asked
+
+    return Asked(options.network, options.allow, options.deny, options.resolve, options.learn)
+
+
+def _settle(options: Options, what: What, wishes: Sequence[Wish], folders: Folders) -> Outgoing:
+    """Refuses what was not granted; what may leave under what was."""
+    from runner.cli import grants as settling
+    from runner.cli import network
     from runner.gateway import grants, rules
     from runner.kits.agent import foreign_model_urls, host_hooks
 
@@ -280,8 +293,11 @@ def _settle(options: Options, what: What, wishes: Sequence[Wish]) -> None:
     if not (options.base_url or options.demo):
         asked += [grants.Wish("model-url", f"the model URL {url}", source) for url in foreign_model_urls(what.agent)]
     asked += [grants.Wish("host-hooks", f"the hook {name} on the host", source) for name in host_hooks(what.agent)]
-    _, missing = grants.settle(asked, options.grants, files=files)
-    grants.demand(missing)
+    given = settling.settle(asked, options.grants, files, what.plan, what.folder, folders.state)
+    if not options.demo:
+        network.bound_models([options.base_url] if options.base_url else what.agent.urls, files)
+    wanted = replace(_asked(options), granted="network" in given)
+    return network.decide(wanted, what.plan, files, options.environ, options.certificates)
 
 
 # ---- with the engine
@@ -320,7 +336,6 @@ async def open_session(
     prepared: Prepared,
     image: Image,
     *,
-    redact: Callable[[str], str] | None = None,
     ahead: Booted | None = None,
     server: ScriptedServer | None = None,
 ) -> AsyncIterator[Session]:
@@ -330,24 +345,30 @@ async def open_session(
         ahead: a sandbox that was started for this; who started it has a janitor and sweeps.
         server: the scripted model, where several sessions share one.
     """
+    from runner.cli import network
     from runner.cli.running import signal_of
     from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
     from runner.session.control import serving, socket_path
-    from runner.session.record import Record, unchanged
+    from runner.session.record import Record
     from runner.wire.messages import Event
 
     options = prepared.options
+    key = _key(prepared.what.agent, options)
+    masks = await asyncio.to_thread(network.masks, prepared.outgoing, key)
     # A resumed session goes on in its own record: a new one would lack what was said before, at the next resume.
     if prepared.resumed:
-        record, _ = Record.reopen(prepared.resumed, redact=redact or unchanged)
+        record, _ = Record.reopen(prepared.resumed, redact=masks.text)
     else:
         reserved = ahead.sandbox.order.session if ahead else ""
-        record = Record.create(prepared.folders, session=reserved, redact=redact or unchanged)
+        record = Record.create(prepared.folders, session=reserved, redact=masks.text)
     status, code = "completed", 0
+    out = AsyncExitStack()
     try:
+        way = out.enter_context(network.opened(prepared.outgoing, record.folder / network.LOG, options.environ))
+        way.key, way.masks = key, masks
         if ahead:
             order = ahead.sandbox.order
-            async with await _session(engine, prepared, image, record, order, None, server, ahead) as session:
+            async with await _session(engine, prepared, image, record, order, None, server, way, ahead) as session:
                 yield session
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
@@ -355,7 +376,7 @@ async def open_session(
         janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
         try:
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
-                session = await _session(engine, prepared, image, record, order, taken, own)
+                session = await _session(engine, prepared, image, record, order, taken, own, way)
                 reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
                 async with serving(session, reached_at), session:
                     sweeping = asyncio.create_task(asyncio.to_thread(sweep_leftovers, engine, prepared.folders))
@@ -375,6 +396,7 @@ async def open_session(
         status, code = "failed", 1
         raise
     finally:
+        await out.aclose()
         record.write(Event("session.end", {"status": status, "code": code}))
         record.close()
 
@@ -387,11 +409,14 @@ async def _session(
     order: Order,
     taken: tuple[Listed, int] | None,
     server: ScriptedServer | None,
+    way: Opened,
     ahead: Booted | None = None,
 ) -> Session:
     """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
+    from runner.gateway.redaction import EventMask
     from runner.sandbox.container import Sandbox
     from runner.session.session import Session, Setup, snapshot
+    from runner.wire.messages import Event
 
     options, what = prepared.options, prepared.what
     agent = prepared.agent
@@ -401,12 +426,14 @@ async def _session(
     setup = Setup(
         agent=agent,
         snapshot=snapshot(what.folder) if what.folder else b"",
-        environment={v.name: v.value for v in what.plan.environment},
-        network=options.network,
+        environment={v.name: v.value for v in what.plan.environment} | way.environment,
+        network=way.network,
         interactive=options.interactive,
         history=prepared.history,
+        trust=way.trust,
+        truststore=way.truststore,
     )
-    relay = _relay(agent, what.agent, options)
+    relay = _relay(agent, way, options)
     banner = _banner(prepared, agent, image, order, record.id, bool(taken))
     locks = locks_of(prepared.folders)
     # From here on a run mostly waits for the engine; what it needs later is imported meanwhile.
@@ -420,7 +447,19 @@ async def _session(
     if options.keep:
         remember(prepared, order.name, locks)
     hooks = _host_hooks(prepared, setup)
-    return Session(sandbox, setup, record, relay, host_hooks=hooks, banner=banner, booted=ahead)
+    session = Session(
+        sandbox,
+        setup,
+        record,
+        relay,
+        proxy=way.egress.proxy,
+        host_hooks=hooks,
+        banner=banner,
+        mask=EventMask(way.masks),
+        booted=ahead,
+    )
+    way.tell = lambda entry: session.tell(Event("network", entry))
+    return session
 
 
 def _host_hooks(prepared: Prepared, setup: Setup) -> HostHooks | None:
@@ -461,11 +500,18 @@ def scripted_model(prepared: Prepared) -> ScriptedServer:
     return ScriptedServer(load_script(path))
 
 
-def _relay(agent: Agent, agent_file: AgentFile, options: Options) -> ModelRelay:
-    from runner.gateway.model import ModelRelay, read_key
+def _key(agent_file: AgentFile, options: Options) -> str:
+    """The model server's key, from the host's environment."""
+    from runner.gateway.model import read_key
 
-    variable = "" if options.demo else agent_file.provider.key
-    return ModelRelay(agent.urls, read_key(variable, options.environ))
+    return read_key("" if options.demo else agent_file.provider.key, options.environ)
+
+
+def _relay(agent: Agent, way: Opened, options: Options) -> ModelRelay:
+    from runner.cli.network import model_proxy
+    from runner.gateway.model import ModelRelay
+
+    return ModelRelay(agent.urls, way.key, proxy=model_proxy(agent.urls, options.environ), masks=way.masks)
 
 
 async def _take_up(engine: Engine, prepared: Prepared, image: Image) -> tuple[Listed, int] | None:
@@ -552,7 +598,7 @@ def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent
                     "yolo": agent.yolo,
                     "hooks": [{"event": h.event, "name": h.name} for h in agent.hooks],
                 },
-                "network": prepared.options.network,
+                "network": prepared.outgoing.said,
                 "workspace": str(prepared.workspace.source),
                 "argv": [Path(sys.argv[0]).name, prepared.options.sandbox],
                 **({"resumed": prepared.resumed.name} if prepared.resumed else {}),
@@ -576,7 +622,7 @@ def _banner(prepared: Prepared, agent: Agent, image: Image, order: Order, sessio
         tools=agent.tools,
         yolo=agent.yolo,
         image=image.tag,
-        network=prepared.options.network,
+        network=prepared.outgoing.said,
         hooks=count_hooks([h.event for h in agent.hooks], (*EVENTS, *MORE_EVENTS)),
         not_failing=[h.name for h in agent.hooks if h.event in GUARD_EVENTS and h.on_error != "fail"],
         sandbox=sandbox,

@@ -30,7 +30,13 @@ def run(
     workspace: Path = typer.Argument(None, help="The folder that the agent works in."),
     prompt: str = typer.Option(None, "-p", "--prompt", help="Ask one question and exit; - reads stdin, @FILE a file."),
     demo: bool = typer.Option(False, "--demo", help="Take the built-in scripted model instead of a real one."),
-    network: str = typer.Option("none", "--network", help="none, or bridge: the engine's network with all it reaches."),
+    network: str = typer.Option("none", "--network", help="none, packages, open, or bridge: the engine's own network."),
+    allow: list[str] = typer.Option([], "--allow", help="HOST[:PORT] that the sandbox may reach. Repeatable."),
+    deny: list[str] = typer.Option(
+        [], "--deny", help="HOST[:PORT] that it may not reach, whoever allows it. Repeatable."
+    ),
+    resolve: list[str] = typer.Option([], "--resolve", help="NAME=ADDRESS; instead of looking it up. Repeatable."),
+    learn: bool = typer.Option(False, "--learn", help="Let everything public through, and tell what to allow."),
     rm: bool = typer.Option(None, "--rm/--keep", help="Remove the sandbox at the end (default with -p), or keep it."),
     name: str = typer.Option("", "--name", help="The sandbox's name."),
     new: bool = typer.Option(False, "--new", help="Make a new sandbox, even where an idle one fits."),
@@ -84,6 +90,10 @@ def run(
         workspace=workspace,
         demo=demo,
         network=network,
+        allow=allow,
+        deny=deny,
+        resolve=resolve,
+        learn=learn,
         keep=not throwaway,
         new=new,
         name=name,
@@ -172,10 +182,11 @@ def _ask(
     seconds: float | None,
 ) -> int:
     from runner.cli.launch import open_session
+    from runner.cli.network import learned_lines
     from runner.cli.running import run_async
     from runner.errors import SbxError
     from runner.frontends.printer import Printer
-    from runner.frontends.terminal import Output
+    from runner.frontends.terminal import Output, Styled
     from runner.session.session import within
 
     printer = Printer(Output(sys.stdout), Output(sys.stderr), mode, quiet=quiet)
@@ -190,15 +201,18 @@ def _ask(
         printer.fail(error)
         return error.exit_code
     printer.finish()
+    Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])
     document = printer.document
     return 0 if document.status in ("completed", "stopped") else 1
 
 
 def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
     from runner.cli.launch import open_session
+    from runner.cli.network import learned_lines
     from runner.cli.running import run_async
     from runner.frontends.log import log_lines
     from runner.frontends.repl import Repl
+    from runner.frontends.terminal import Output, Styled
     from runner.session.record import load
 
     async def work() -> int:
@@ -207,10 +221,13 @@ def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
             repl = Repl(session, prepared.folders.history, log=lambda: list(log_lines(load(record), record)))
             return await repl.run()
 
-    return run_async(work(), interrupts=False)
+    code = run_async(work(), interrupts=False)
+    Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])
+    return code
 
 
 def _dry_run(prepared: Prepared) -> int:
+    from runner.cli.network import rule_lines
     from runner.images.build import tag
 
     plan = prepared.what.plan
@@ -219,4 +236,6 @@ def _dry_run(prepared: Prepared) -> int:
     print(f"workspace  {prepared.workspace.source} at {prepared.workspace.target}")
     for control, value, asked in prepared.profile.table():
         print(f"{control:<17} {value}" + (f"   (relaxed by {asked})" if asked else ""))
+    for rule in rule_lines(prepared.outgoing.policy):
+        print(rule)
     return 0

@@ -9,6 +9,7 @@ When the wire ends, for whatever reason, the guest ends, and the kernel ends eve
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import os
 import signal
@@ -221,7 +222,13 @@ class Guest:
         await self._check_canary(hello)
         agent = hello.agent
         image = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
-        environment = environment_for(self._owner, hello.workspace, image, hello.environment)
+        added = dict(hello.environment)
+        if hello.trust:
+            from runner.guest import trust
+
+            path = added.get("PATH") or image.get("PATH", "")
+            added = trust.lay(hello.trust, base64.b64decode(hello.truststore), path) | added
+        environment = environment_for(self._owner, hello.workspace, image, added)
         place = Place(hello.workspace, self._owner, environment)
         tools = tools_for(agent.tools, self._spawner, place, self._jobs)
         self._commands = Commands(self._mux, self._spawner, place)

@@ -7,6 +7,7 @@ gateway, which decides; no name or path of its is used here.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import io
 import tarfile
@@ -31,6 +32,7 @@ LEFT_OUT = frozenset({"playground", "files", ".git"})
 """Top-level folders of a kit that are not part of its configuration."""
 
 OnAsk = Callable[[m.Ask], Awaitable[dict[str, Any]]]
+Mask = Callable[[str, dict[str, Any]], list[tuple[str, dict[str, Any]]]]
 
 
 class Relay(Protocol):
@@ -67,6 +69,9 @@ class Setup:
     network: str = "none"
     interactive: bool = False
     history: Sequence[dict[str, Any]] = ()
+    trust: str = ""
+    """PEM certificates for the tools to trust."""
+    truststore: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,7 @@ class Session:
         proxy: the tools' way out, where policy lets anything through.
         host_hooks: runs the agent's hooks with `where: host`, if it has any.
         banner: what a front end shows first.
+        mask: takes the secrets out of an event of the guest's; gives the events to record and show instead of it.
         booted: the sandbox's guest, where it was started ahead.
     """
 
@@ -111,6 +117,7 @@ class Session:
         proxy: Proxy | None = None,
         host_hooks: HostHooks | None = None,
         banner: Any = None,
+        mask: Mask | None = None,
         booted: Booted | None = None,
     ) -> None:
         self.sandbox = sandbox
@@ -121,6 +128,7 @@ class Session:
         self._setup = setup
         self._relay = relay
         self._proxy = proxy
+        self._mask = mask or (lambda name, data: [(name, data)])
         self._host_hooks = host_hooks
         self._mux: Mux[m.ToHost] | None = None
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
@@ -169,6 +177,8 @@ class Session:
                 network=self._setup.network,
                 interactive=self._setup.interactive,
                 history=list(self._setup.history),
+                trust=self._setup.trust,
+                truststore=base64.b64encode(self._setup.truststore).decode("ascii"),
             )
             try:
                 async with asyncio.timeout(READY_WITHIN):
@@ -333,11 +343,8 @@ class Session:
     def _act(self, message: m.ToHost, mux: Mux[m.ToHost]) -> None:
         match message:
             case m.Event():
-                self.record.write(message)
-                if message.name == "guest.started" and self._is_started and not self._is_started.done():
-                    self._is_started.set_result(None)
-                else:
-                    self._events.put_nowait(message)
+                for name, data in self._mask(message.name, message.data):
+                    self._take(m.Event(name, data))
             case m.TurnDone():
                 self._events.put_nowait(message)
             case m.Ask():
@@ -365,6 +372,18 @@ class Session:
                 future = self._execs.pop(message.id, None)
                 if future and not future.done():
                     future.set_result(message)
+
+    def tell(self, event: m.Event) -> None:
+        """Records an event of the host's own, and shows it."""
+        self.record.write(event)
+        self._events.put_nowait(event)
+
+    def _take(self, event: m.Event) -> None:
+        self.record.write(event)
+        if event.name == "guest.started" and self._is_started and not self._is_started.done():
+            self._is_started.set_result(None)
+        else:
+            self._events.put_nowait(event)
 
     async def _ask(self, ask: m.Ask, mux: Mux[m.ToHost]) -> None:
         mux.post(m.Reply(ask.id, await self.on_ask(ask)))

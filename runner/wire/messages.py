@@ -56,7 +56,8 @@ class Hello:
     `snapshot` is the channel of a tar of the kit's folder (0: none), laid under `/run/sbx/config`. `workspace` is the
     folder in the container; `canary` is the name of a file that must be in it (empty: no check) with `canary_text`.
     `environment` is added to the tools' environment. `session` is the record's name. `history` are the messages of a
-    resumed session.
+    resumed session. `trust` are PEM certificates for the tools to trust beside the image's own, `truststore` the same
+    for Java, in base64.
     """
 
     version: int
@@ -71,6 +72,8 @@ class Hello:
     interactive: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     today: str = ""
+    trust: str = ""
+    truststore: str = ""
 
 
 @dataclass(frozen=True)
