@@ -305,9 +305,12 @@ def _settle(options: Options, what: What, wishes: Sequence[Wish], folders: Folde
 
 def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
     """The plan's image, built when it is not there."""
+    from runner.gateway import rules
+    from runner.gateway.building import ClosedBuilds
     from runner.images.build import ensure
 
     options = prepared.options
+    environ = options.environ
     return ensure(
         engine,
         prepared.what.plan,
@@ -315,6 +318,7 @@ def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
         certificates=options.certificates,
         no_cache=options.no_cache,
         pull=options.pull,
+        network=ClosedBuilds(engine, prepared.what.plan, rules.load(rules.policy_paths(environ)), environ),
     )
 
 
