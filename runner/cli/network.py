@@ -16,6 +16,7 @@ from runner.errors import RefusedError, UsageError
 from runner.gateway import grants, rules
 from runner.gateway.policy import PRESETS, Policy
 from runner.gateway.redaction import Redactor, remember
+from runner.wire.agent import PROXIED
 
 if TYPE_CHECKING:
     import ssl
@@ -213,9 +214,9 @@ def opened(outgoing: Outgoing, log: Path, environ: Mapping[str, str]) -> Iterato
     try:
         network = BRIDGE if outgoing.bridge else egress.network
         way = Opened(egress, network, egress.environment)
-        if network != "none":
+        if network in (BRIDGE, PROXIED):
             pems = extra_certificates(outgoing.certificates, environ)
-            if outgoing.injector and outgoing.injector.needed and egress.proxy:
+            if outgoing.injector and outgoing.injector.needed:
                 pems = [*pems, outgoing.injector.authority.pem.decode("ascii")]
             if pems:
                 from runner.gateway.trust import truststore

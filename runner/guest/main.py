@@ -37,7 +37,7 @@ from runner.guest.tools.bash import Jobs
 from runner.guest.tools.registry import tools_for
 from runner.wire import VERSION
 from runner.wire import messages as m
-from runner.wire.agent import PROXIED
+from runner.wire.agent import CLOSED, PROXIED
 from runner.wire.mux import Mux, MuxClosed
 from runner.wire.pipes import PipeTransport
 
@@ -232,7 +232,7 @@ class Guest:
         place = Place(hello.workspace, self._owner, environment)
         tools = tools_for(agent.tools, self._spawner, place, self._jobs)
         self._commands = Commands(self._mux, self._spawner, place)
-        if hello.network == PROXIED:
+        if hello.network in (CLOSED, PROXIED):
             from runner.guest import proxy
 
             await self._open.enter_async_context(proxy.serve(self._mux, call=lambda: self._call))
