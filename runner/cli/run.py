@@ -187,6 +187,7 @@ def _ask(
     from runner.errors import SbxError
     from runner.frontends.printer import Printer
     from runner.frontends.terminal import Output, Styled
+    from runner.gateway.redaction import mask_error
     from runner.session.session import within
 
     printer = Printer(Output(sys.stdout), Output(sys.stderr), mode, quiet=quiet)
@@ -198,7 +199,7 @@ def _ask(
     try:
         run_async(work())
     except SbxError as error:
-        printer.fail(error)
+        printer.fail(mask_error(error))
         return error.exit_code
     printer.finish()
     Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])

@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, Entry] = {
     "report": Entry("log:report", "Write a session as one self-contained HTML page."),
     "session": Entry("log:session_app", "Earlier sessions: list, show, remove, export."),
     "policy": Entry("policy:policy_app", "What may leave a sandbox: check a host, list the rules, show the log."),
+    "secret": Entry("secret:secret_app", "Credentials for kits: bind, list, remove, check."),
     "doctor": Entry("doctor:doctor", "Check the engine, the disk, the base image and the model server."),
 }
 
