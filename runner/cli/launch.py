@@ -107,6 +107,8 @@ class What:
     """The kit's folder; None for a kit that lives in an image."""
     agent: AgentFile
     plan: Plan
+    image: Image | None = None
+    """Set for a shared image, which brought the kit."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,11 @@ def read_kit(options: Options) -> What:
     from runner.kits import agent as agents
     from runner.kits.arguments import parse_kit_arguments
     from runner.kits.compose import compose
-    from runner.kits.find import Finder
+    from runner.kits.find import Finder, names_image
 
-    finder = Finder(dict(options.environ))
+    if names_image(options.sandbox):
+        return _shared_kit(options)
+    finder = Finder(dict(options.environ), image=lambda reference: _kit_in_image(options, reference))
     folder = finder.locate(options.sandbox, "sandbox").folder
     plan = compose(
         options.sandbox,
@@ -187,6 +191,32 @@ def read_kit(options: Options) -> What:
         strict=options.strict,
     )
     return What(plan.name, folder, agents.load_folder(folder, options.environ), plan)
+
+
+def _shared_kit(options: Options) -> What:
+    """The kit in a shared image; the policy may want the image signed."""
+    from runner.engine import connect as connect_engine
+    from runner.gateway import rules
+    from runner.images import shared, signing
+    from runner.kits import agent as agents
+
+    for given, option in ((options.kits, "--kit"), (options.kit_args, "--kit-arg"), (options.no_cache, "--no-cache")):
+        if given:
+            raise UsageError(f"{option} changes what is built, and a shared image is built already")
+    engine = connect_engine(options.environ)
+    found = shared.open_shared(engine, options.sandbox, options.environ, pull=options.pull)
+    if wanted := signing.demanded(rules.load(rules.policy_paths(options.environ))):
+        signing.demand(engine, found.image.id, options.sandbox, wanted[1], wanted[0])
+    agent = agents.load_folder(found.folder, options.environ)
+    return What(found.plan.name, found.folder, agent, found.plan, found.image)
+
+
+def _kit_in_image(options: Options, reference: str) -> Path:
+    """The folder of the kit that an image carries."""
+    from runner.engine import connect as connect_engine
+    from runner.images.shared import open_shared
+
+    return open_shared(connect_engine(options.environ), reference, options.environ).folder
 
 
 def _plan_name(folder: str) -> str:
@@ -292,6 +322,8 @@ def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
     from runner.images.build import ensure
 
     options = prepared.options
+    if prepared.what.image:
+        return prepared.what.image
     return ensure(
         engine,
         prepared.what.plan,

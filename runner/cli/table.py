@@ -57,6 +57,8 @@ COMMANDS: Mapping[str, Entry] = {
     "log": Entry("log:log", "Show the record of a session, each line with its time."),
     "report": Entry("log:report", "Write a session as one self-contained HTML page."),
     "session": Entry("log:session_app", "Earlier sessions: list, show, remove, export."),
+    "kit": Entry("kit:app", "Check, show, begin and list kits."),
+    "image": Entry("image:app", "Build, share, compare, check and sign images."),
     "doctor": Entry("doctor:doctor", "Check the engine, the disk, the base image and the model server."),
 }
 

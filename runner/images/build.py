@@ -86,11 +86,11 @@ def ensure(
     fresh = no_cache or pull
     if not fresh and (found := find(engine, name, wanted)):
         return found
-    with _lock(wanted, progress):
+    with one_at_a_time(wanted, progress):
         # Another process may have built it while this one waited.
         if not fresh and (found := find(engine, name, wanted)):
             return found
-        return _build(engine, plan, name, wanted, progress, certificates, no_cache, pull, network_mode)
+        return build_plan(engine, plan, progress, certificates, no_cache, pull, network_mode)
 
 
 def find(engine: Engine, name: str, plan_digest: str) -> Image | None:
@@ -117,20 +117,21 @@ def labels_of(plan: Plan, plan_digest: str) -> dict[str, str]:
     }
 
 
-def _build(
+def build_plan(
     engine: Engine,
     plan: Plan,
-    name: str,
-    plan_digest: str,
     progress: Progress,
     certificates: Sequence[Path],
     no_cache: bool,
     pull: bool,
     network_mode: str | None,
 ) -> Image:
+    """`ensure` without looking for what is there, and without the lock against a second build."""
+    plan_digest = dockerfile.digest(plan)
+    name = tag(plan)
     began = time.monotonic()
     host = settings.read(certificates)
-    runner = _Builder(engine, plan.name, host, progress, network_mode, no_cache)
+    runner = Builder(engine, plan.name, host, progress, network_mode, no_cache)
     if plan.base.context is None:
         start = bases.resolve(engine, plan.base.image, progress=progress, pull=pull)
     else:
@@ -138,22 +139,35 @@ def _build(
         progress(Note(f"building the kit's own base, {plan.base.dockerfile}"))
         context = dockerfile.pack(dockerfile.folder_files(plan))
         own = runner.run(context, plan.base.dockerfile, dict(plan.base.args), plan.base.target)
-        _tag(engine, own, start)
-    labels = labels_of(plan, plan_digest)
+        set_tag(engine, own, start)
+    labels = {
+        **labels_of(plan, plan_digest),
+        # A base of the kit's own has no name and no digest that another build of it would have too.
+        "dev.sbx.base.from": "" if plan.base.context else start,
+        "dev.sbx.base.digest": "" if plan.base.context else base_digest(engine, start),
+    }
     text = dockerfile.render(plan, start, labels)
     image = runner.run(dockerfile.context(plan, text), "Dockerfile", {}, "")
-    _tag(engine, image, name)
+    set_tag(engine, image, name)
     progress(Ready(name, time.monotonic() - began))
     return Image(image, name, labels, built=True)
 
 
-def _tag(engine: Engine, image: str, name: str) -> None:
+def base_digest(engine: Engine, reference: str) -> str:
+    """What the registry calls the base's content, or its id where it came from no registry."""
+    document = engine.get(f"/images/{reference}/json", doing=f"looking for {reference}")
+    digests = sorted(text.rpartition("@")[2] for text in document.get("RepoDigests") or ())
+    return digests[0] if digests else str(document["Id"])
+
+
+def set_tag(engine: Engine, image: str, name: str) -> None:
+    """Put the tag `name` on an image, taking it off whatever bears it."""
     repository, _, version = name.rpartition(":")
     with engine.call(f"tagging {name}"):
         engine.api.tag(image, repository, version)
 
 
-class _Builder:
+class Builder:
     """Runs Dockerfiles on the engine's own builder, and reads what it says."""
 
     def __init__(
@@ -276,12 +290,12 @@ def _hint(text: str) -> str | None:
 
 
 @contextmanager
-def _lock(plan_digest: str, progress: Progress) -> Iterator[None]:
+def one_at_a_time(plan_digest: str, progress: Progress) -> Iterator[None]:
     """One build of a plan at a time on this host; ends with the process, however it ends."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sbx" / "builds"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        handle: Any = (cache / f"{plan_digest[:32]}.lock").open("wb")
+        handle: Any = (cache / f"{plan_digest[:40]}.lock").open("wb")
     except OSError:
         # A home that cannot be written costs a second build at worst: the engine tags in one go.
         yield
