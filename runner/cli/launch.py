@@ -15,6 +15,7 @@ import asyncio
 import importlib
 import os
 import secrets
+import shlex
 import shutil
 import sys
 import threading
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from runner.scripted.server import ScriptedServer
     from runner.session.booted import Booted
     from runner.session.host_hooks import HostHooks
+    from runner.session.kitsetup import KitFolder
+    from runner.session.ports import Publisher
     from runner.session.record import Record
     from runner.session.session import Session, Setup
     from runner.wire.agent import Agent
@@ -77,6 +80,8 @@ class Options:
     mounts: Sequence[str] = ()
     devices: Sequence[str] = ()
     capabilities: Sequence[str] = ()
+    publish: Sequence[str] = ()
+    startup: bool = True
     certificates: Sequence[Path] = ()
     no_cache: bool = False
     pull: bool = False
@@ -92,9 +97,7 @@ class Options:
         return self.existing or (self.keep and not self.new)
 
 
-OF_THE_SANDBOX = (
-    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates".split()
-)
+OF_THE_SANDBOX = "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates publish startup".split()
 """Options that belong to the container, and so to a kept sandbox as long as it lives."""
 
 
@@ -109,6 +112,8 @@ class What:
     plan: Plan
     image: Image | None = None
     """Set for a shared image, which brought the kit."""
+    bringing: tuple[KitFolder, ...] = ()
+    """The kits with hooks of their own, in order."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +139,11 @@ def prepare(options: Options) -> Prepared:
         NotFoundError: no such kit.
         RefusedError: a grant is missing.
     """
-    from runner.kits import hooks as kit_hooks
+    from runner.gateway import rules
+    from runner.gateway.required import required_hooks
+    from runner.kits import hooks as hook_files
     from runner.sandbox import workspace
+    from runner.session import kitsetup, ports
 
     folders = Folders.of(options.environ)
     what = read_kit(options)
@@ -147,7 +155,9 @@ def prepare(options: Options) -> Prepared:
         options.workspace or default_workspace(what, folders), home=home, granted="home-workspace" in grants
     )
     agent = what.agent.to_wire(
-        cli_hooks=kit_hooks.parse_hook_options(options.hooks),
+        kit_hooks=kitsetup.kit_hooks(what.bringing),
+        cli_hooks=hook_files.parse_hook_options(options.hooks),
+        policy_hooks=required_hooks(rules.load(rules.policy_paths(options.environ))),
         urls=[options.base_url] if options.base_url else (),
         model=options.model,
         yolo=options.yolo,
@@ -157,7 +167,9 @@ def prepare(options: Options) -> Prepared:
         max_tokens=agent.max_tokens if options.max_tokens is None else options.max_tokens,
         max_tool_calls=agent.max_tool_calls if options.max_tool_calls is None else options.max_tool_calls,
     )
-    warnings = (*what.agent.warnings, *what.plan.warnings)
+    for text in options.publish:
+        ports.parse_publish(text)
+    warnings = (*what.agent.warnings, *what.plan.warnings, *(_hopeless(what.plan) if options.startup else ()))
     if place.moved:
         warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
     history: tuple[dict[str, Any], ...] = ()
@@ -178,6 +190,7 @@ def read_kit(options: Options) -> What:
     from runner.kits.arguments import parse_kit_arguments
     from runner.kits.compose import compose
     from runner.kits.find import Finder, names_image
+    from runner.session.kitsetup import HOOKS_FILE, KitFolder
 
     if names_image(options.sandbox):
         return _shared_kit(options)
@@ -190,7 +203,22 @@ def read_kit(options: Options) -> What:
         finder=finder,
         strict=options.strict,
     )
-    return What(plan.name, folder, agents.load_folder(folder, options.environ), plan)
+    bringing = tuple(
+        KitFolder(kit.name, found)
+        for kit in plan.kits
+        if (found := finder.locate(kit.path, kit.kind).folder) and (found / HOOKS_FILE).exists()
+    )
+    return What(plan.name, folder, agents.load_folder(folder, options.environ), plan, bringing=bringing)
+
+
+def _hopeless(plan: Plan) -> list[str]:
+    """What of the startup cannot work as it must run here."""
+    from runner.kits.inspect import hopeless_startup
+
+    return [
+        f"kit {found.source}: the startup command {found.program} runs as user 0 without capabilities: {found.reason}"
+        for found in hopeless_startup(plan.startup)
+    ]
 
 
 def _shared_kit(options: Options) -> What:
@@ -208,7 +236,7 @@ def _shared_kit(options: Options) -> What:
     if wanted := signing.demanded(rules.load(rules.policy_paths(options.environ))):
         signing.demand(engine, found.image.id, options.sandbox, wanted[1], wanted[0])
     agent = agents.load_folder(found.folder, options.environ)
-    return What(found.plan.name, found.folder, agent, found.plan, found.image)
+    return What(found.plan.name, found.folder, agent, found.plan, image=found.image)
 
 
 def _kit_in_image(options: Options, reference: str) -> Path:
@@ -275,6 +303,16 @@ def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
         raise UsageError(f"--network {options.network}: not a network", hint="none or bridge")
     if options.network != "none":
         ask("network", "network", options.network, "--network", by_user=True)
+    if options.startup:
+        from runner.kits.inspect import ROOT
+
+        for entry in plan.startup:
+            if entry.user in ROOT:
+                shown = shlex.join(entry.command)
+                wishes.append(Wish("root-startup", f"startup as user 0: {shown}", f"kit {entry.source}"))
+                relaxed.append(
+                    Relaxation("startup", f"as user 0, without capabilities: {shown}", f"kit {entry.source}")
+                )
     for kit in plan.privileged:
         ask("privileged", "privileged", "a privileged container", f"kit {kit}", by_user=False)
     if options.cpus is not None and options.cpus <= 0:
@@ -423,6 +461,8 @@ async def _session(
 ) -> Session:
     """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
     from runner.sandbox.container import Sandbox
+    from runner.session import kitsetup
+    from runner.session.ports import Publisher, wanted
     from runner.session.session import Session, Setup, snapshot
 
     options, what = prepared.options, prepared.what
@@ -430,6 +470,7 @@ async def _session(
     if server:
         agent = replace(agent, provider="demo", model="scripted", urls=(server.url,))
     _start(record, prepared, order, image, agent)
+    ports = Publisher(wanted(what.plan.ports, options.publish))
     setup = Setup(
         agent=agent,
         snapshot=snapshot(what.folder) if what.folder else b"",
@@ -437,9 +478,12 @@ async def _session(
         network=options.network,
         interactive=options.interactive,
         history=prepared.history,
+        kit=kitsetup.prepare(
+            what.plan, workspace=order.target, folders=what.bringing, startup=options.startup, read_only=order.read_only
+        ),
     )
     relay = _relay(agent, what.agent, options)
-    banner = _banner(prepared, agent, image, order, record.id, bool(taken))
+    banner = _banner(prepared, agent, image, order, record.id, bool(taken), ports)
     locks = locks_of(prepared.folders)
     # From here on a run mostly waits for the engine; what it needs later is imported meanwhile.
     threading.Thread(target=_warm_up, daemon=True).start()
@@ -448,11 +492,15 @@ async def _session(
     elif taken:
         sandbox = Sandbox(engine, taken[0].container, order, taken[1])
     else:
-        sandbox = await Sandbox.create(engine, order, locks)
+        try:
+            sandbox = await Sandbox.create(engine, order, locks)
+        except BaseException:
+            await ports.close()
+            raise
     if options.keep:
         remember(prepared, order.name, locks)
     hooks = _host_hooks(prepared, setup)
-    return Session(sandbox, setup, record, relay, host_hooks=hooks, banner=banner, booted=ahead)
+    return Session(sandbox, setup, record, relay, ports=ports, host_hooks=hooks, banner=banner, booted=ahead)
 
 
 def _host_hooks(prepared: Prepared, setup: Setup) -> HostHooks | None:
@@ -593,7 +641,9 @@ def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent
     )
 
 
-def _banner(prepared: Prepared, agent: Agent, image: Image, order: Order, session: str, taken_up: bool) -> Banner:
+def _banner(
+    prepared: Prepared, agent: Agent, image: Image, order: Order, session: str, taken_up: bool, ports: Publisher
+) -> Banner:
     from runner.frontends.banner import Banner, count_hooks
     from runner.wire.agent import EVENTS, GUARD_EVENTS, MORE_EVENTS
 
@@ -614,6 +664,7 @@ def _banner(prepared: Prepared, agent: Agent, image: Image, order: Order, sessio
         sandbox=sandbox,
         session=session,
         workspace=str(prepared.workspace.source),
+        ports=[str(published) for published in ports.published],
         scripted=prepared.options.demo,
         warnings=prepared.warnings,
         relaxations=[f"{r.control}: {r.value} ({r.by})" for r in prepared.profile.relaxations],

@@ -29,8 +29,9 @@ from runner.guest.hooks.trying import try_hook
 from runner.guest.loop import Loop
 from runner.guest.model.failure import ModelFailure
 from runner.guest.prompt import system_prompt
-from runner.guest.spawn.command import Command
+from runner.guest.spawn.command import RUN_DIR, Command
 from runner.guest.spawn.spawner import Spawner
+from runner.guest.startup import AtStart, StartupFailed, instructions_prompt
 from runner.guest.tools.base import Place, environment_for
 from runner.guest.tools.bash import Jobs
 from runner.guest.tools.registry import tools_for
@@ -49,6 +50,7 @@ CONFIG = Path("/run/sbx/config")
 """Where the kit's folder is laid, readable by everyone, written by nobody."""
 HOOKS = "/opt/sbx/hooks"
 MAX_SNAPSHOT = 32 * 1024 * 1024
+MAX_CONTENTS = 80 * 1024 * 1024
 _OWN_VARIABLES = frozenset({"HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_"})
 """Of the container's environment, what is the guest's own."""
 HELLO_WITHIN = 24 * 3600.0
@@ -173,7 +175,7 @@ class Guest:
             case m.TryHook():
                 self._task(self._try_hook(message))
             case m.Forward():
-                self._task(self._with_commands(lambda c: c.forward(message.channel, message.port)))
+                self._task(self._with_commands(lambda c: c.forward(message)))
 
     async def _with_commands(self, act: Callable[[Commands], Coroutine[Any, Any, None]]) -> None:
         await self._started()
@@ -218,6 +220,9 @@ class Guest:
             await asyncio.to_thread(_lay_snapshot, data, CONFIG)
         else:
             await asyncio.to_thread(CONFIG.mkdir, mode=0o755, parents=True, exist_ok=True)
+        if hello.setup.contents:
+            data = await self._mux.accept(hello.setup.contents).read_all(MAX_CONTENTS)
+            await asyncio.to_thread(_lay_snapshot, data, Path(RUN_DIR))
         await self._check_canary(hello)
         agent = hello.agent
         image = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
@@ -229,6 +234,12 @@ class Guest:
             from runner.guest import proxy
 
             await self._open.enter_async_context(proxy.serve(self._mux, call=lambda: self._call))
+        at_start = AtStart(hello.setup, self._spawner, place, self._emit)
+        self._open.push_async_callback(at_start.close)
+        try:
+            await at_start.run()
+        except StartupFailed as error:
+            raise Fatal("startup", str(error)) from None
         hooks = HookChain(
             agent.hooks,
             self._spawner,
@@ -250,7 +261,11 @@ class Guest:
             workspace=hello.workspace,
             tools=[t.name for t in tools],
             network=hello.network,
-            extra=[*agent.context, *(f"{CONTEXT_LABEL}\n{piece}" for piece in begun.context)],
+            extra=[
+                *agent.context,
+                *instructions_prompt(hello.setup.instructions, agent.tools),
+                *(f"{CONTEXT_LABEL}\n{piece}" for piece in begun.context),
+            ],
         )
         self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, self._consent)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})

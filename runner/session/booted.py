@@ -19,6 +19,7 @@ from runner.errors import (
     OutOfMemory,
     RefusedError,
     SbxError,
+    StartupError,
     WireError,
     WireVersionError,
 )
@@ -134,6 +135,9 @@ class Booted:
                 return ConfigError(message.message)
             case "refused":
                 return RefusedError(message.message)
+            case "startup":
+                first, _, rest = message.message.partition("\n")
+                return StartupError(first, log=rest.strip() or None, hint="`--no-startup` leaves startup commands out")
             case "workspace":
                 return EngineError(
                     message.message,

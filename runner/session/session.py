@@ -11,7 +11,7 @@ import contextlib
 import io
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,12 +19,16 @@ from runner.errors import ConfigError, EngineError, RunTimeout, SbxError, WireEr
 from runner.sandbox import workspace
 from runner.sandbox.container import SHUTDOWN_WITHIN, Sandbox
 from runner.session.booted import READY_WITHIN, Booted
+from runner.session.kitsetup import Prepared
+from runner.session.ports import Publisher
 from runner.session.record import Record
 from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.agent import Agent, Hook
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 
+STARTUP_WITHIN = 605.0
+"""Seconds more for each startup command; the guest bounds each by itself, at a little less."""
 MAX_SNAPSHOT = 32 * 1024 * 1024
 """Most bytes of the kit's folder that a session takes along."""
 LEFT_OUT = frozenset({"playground", "files", ".git"})
@@ -67,6 +71,8 @@ class Setup:
     network: str = "none"
     interactive: bool = False
     history: Sequence[dict[str, Any]] = ()
+    kit: Prepared = field(default_factory=Prepared)
+    """What the kit does at start."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ class Session:
         record: takes every event.
         relay: the model's way out.
         proxy: the tools' way out, where policy lets anything through.
+        ports: the published ports.
         host_hooks: runs the agent's hooks with `where: host`, if it has any.
         banner: what a front end shows first.
         booted: the sandbox's guest, where it was started ahead.
@@ -109,6 +116,7 @@ class Session:
         relay: Relay,
         *,
         proxy: Proxy | None = None,
+        ports: Publisher | None = None,
         host_hooks: HostHooks | None = None,
         banner: Any = None,
         booted: Booted | None = None,
@@ -121,6 +129,7 @@ class Session:
         self._setup = setup
         self._relay = relay
         self._proxy = proxy
+        self._ports = ports
         self._host_hooks = host_hooks
         self._mux: Mux[m.ToHost] | None = None
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
@@ -157,6 +166,8 @@ class Session:
         self._reader = asyncio.create_task(self._read(mux))
         with workspace.canary(Path(self.sandbox.order.workspace)) as (canary, text):
             snapshot = mux.open() if self._setup.snapshot else None
+            contents = mux.open() if self._setup.kit.contents else None
+            kit = replace(self._setup.kit.setup, contents=contents.channel if contents else 0)
             hello = m.Hello(
                 version=VERSION,
                 session=self.record.id,
@@ -169,20 +180,27 @@ class Session:
                 network=self._setup.network,
                 interactive=self._setup.interactive,
                 history=list(self._setup.history),
+                setup=kit,
             )
             try:
-                async with asyncio.timeout(READY_WITHIN):
+                slow = sum(not entry.background for entry in kit.startup)
+                async with asyncio.timeout(READY_WITHIN + slow * STARTUP_WITHIN):
                     mux.post(hello)
                     if snapshot:
                         await snapshot.write(self._setup.snapshot)
                         snapshot.close()
+                    if contents:
+                        await contents.write(self._setup.kit.contents)
+                        contents.close()
                     await self._is_started
             except TimeoutError:
                 raise EngineError(
-                    f"the guest did not start within {READY_WITHIN:g} s", place=self.sandbox.container, log=self.log
+                    "the guest did not start in time", place=self.sandbox.container, log=self.log
                 ) from None
             except StreamReset:
                 raise self._failure or WireError("the guest went away while it started", log=self.log) from None
+        if self._ports:
+            await self._ports.serve(mux)
 
     async def close(self) -> None:
         """Ends the guest and the sandbox, whatever state they are in. Idempotent."""
@@ -197,6 +215,8 @@ class Session:
             for task in [*self._tasks, *([self._reader] if self._reader else [])]:
                 task.cancel()
             await asyncio.gather(*self._tasks, *([self._reader] if self._reader else []), return_exceptions=True)
+            if self._ports:
+                await self._ports.close()
             await self._relay.close()
             if self._host_hooks:
                 await self._host_hooks.close()

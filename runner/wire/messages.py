@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Union
 
 from runner.wire.agent import Agent, Hook
+from runner.wire.setup import KitSetup
 
 
 class MessageError(Exception):
@@ -56,7 +57,7 @@ class Hello:
     `snapshot` is the channel of a tar of the kit's folder (0: none), laid under `/run/sbx/config`. `workspace` is the
     folder in the container; `canary` is the name of a file that must be in it (empty: no check) with `canary_text`.
     `environment` is added to the tools' environment. `session` is the record's name. `history` are the messages of a
-    resumed session.
+    resumed session. `setup` is what the kit does at start.
     """
 
     version: int
@@ -71,6 +72,7 @@ class Hello:
     interactive: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     today: str = ""
+    setup: KitSetup = field(default_factory=KitSetup)
 
 
 @dataclass(frozen=True)
@@ -167,10 +169,14 @@ class Resize:
 
 @dataclass(frozen=True)
 class Forward:
-    """A client connected to a published port: join `channel` to `port` on the container's loopback."""
+    """A client connected to a published port: join `channel` to `port` on the container's loopback.
+
+    With `protocol` udp, `channel` carries one client's datagrams, each behind its length (2 bytes, big-endian).
+    """
 
     channel: int
     port: int
+    protocol: str = "tcp"
 
 
 @dataclass(frozen=True)
@@ -311,7 +317,7 @@ class TurnDone:
 @dataclass(frozen=True)
 class Failed:
     """The guest cannot go on; it exits after this. `kind`: `config`, `workspace`, `version`, `refused` (by a hook),
-    `internal`."""
+    `startup`, `internal`."""
 
     kind: str
     message: str
