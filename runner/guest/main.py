@@ -22,26 +22,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from runner.guest.commands import Commands
+from runner.guest.consent import Consent
+from runner.guest.context import Reader
 from runner.guest.history import History
-from runner.guest.hooks import CONTEXT_LABEL, HookChain, ToolCall
+from runner.guest.hooks import HookChain
 from runner.guest.hooks.host import OverTheWire
 from runner.guest.hooks.trying import try_hook
 from runner.guest.loop import Loop
 from runner.guest.model.failure import ModelFailure
 from runner.guest.prompt import system_prompt
+from runner.guest.remote import RemoteTool
 from runner.guest.spawn.command import RUN_DIR, Command
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.startup import AtStart, StartupFailed, instructions_prompt
-from runner.guest.tools.base import Place, environment_for
+from runner.guest.structured import Form
+from runner.guest.tools.asking import AskUser, ReadSkill
+from runner.guest.tools.base import Place, Tool, environment_for
 from runner.guest.tools.bash import Jobs
 from runner.guest.tools.registry import tools_for
 from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.agent import PROXIED
+from runner.wire.markers import CONTEXT_LABEL
 from runner.wire.mux import Mux, MuxClosed
 from runner.wire.pipes import PipeTransport
 
 if TYPE_CHECKING:
+    from httpx import AsyncBaseTransport
+
     from runner.guest import entry
     from runner.guest.model.client import Model
     from runner.guest.model.transport import WireTransport
@@ -91,7 +99,8 @@ class Guest:
         self._model: asyncio.Task[Model] | None = None
         self._commands: Commands | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._decided: dict[str, str] = {}
+        self._tools: list[Tool] = []
+        self._remote: list[Tool] = []
         self._fatal = False
         self._call = ""
         self._open = AsyncExitStack()
@@ -158,9 +167,14 @@ class Guest:
                 if self._loop:
                     self._loop.steer(message.text)
             case m.New():
+                self._task(self._new(message))
+            case m.Tools():
+                self._remote = [RemoteTool.of(each, self._request) for each in message.tools]
                 if self._loop:
-                    self._loop.history.messages.clear()
-                    self._emit("session.new", {})
+                    self._loop.set_tools([*self._tools, *self._remote])
+            case m.Compact():
+                self._turn_id = message.id
+                self._turn = self._task(self._compact(message.id))
             case m.Cancel():
                 if self._turn and message.turn == self._turn_id:
                     self._turn.cancel()
@@ -228,7 +242,6 @@ class Guest:
         image = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
         environment = environment_for(self._owner, hello.workspace, image, hello.environment)
         place = Place(hello.workspace, self._owner, environment)
-        tools = tools_for(agent.tools, self._spawner, place, self._jobs)
         self._commands = Commands(self._mux, self._spawner, place)
         if hello.network == PROXIED:
             from runner.guest import proxy
@@ -256,18 +269,32 @@ class Guest:
         begun = await hooks.session_start()
         if begun.stopped:
             raise Fatal("refused", f"the hook {begun.stopped.hook} refuses the session: {begun.stopped.reason}")
+        reader = Reader(self._spawner, place, str(CONFIG), self._emit)
+        loaded = await reader.load(
+            agents_md=agent.agents_md, files=agent.context, skills_dirs=agent.extra.get("skills_dir", ())
+        )
+        self._tools = tools_for(_possible(agent.tools, hello), self._spawner, place, self._jobs)
+        if "ask_user" in _possible(agent.tools, hello):
+            self._tools.append(AskUser(self.ask))
+        if loaded.skills:
+            self._tools.append(ReadSkill(self._spawner, place, loaded.skills))
+        form = None if agent.structured_output is None else Form(agent.structured_output, self._request)
+        tools = [*self._tools, *self._remote]
         system = system_prompt(
             agent.system,
             workspace=hello.workspace,
             tools=[t.name for t in tools],
             network=hello.network,
             extra=[
-                *agent.context,
+                *loaded.parts,
                 *instructions_prompt(hello.setup.instructions, agent.tools),
                 *(f"{CONTEXT_LABEL}\n{piece}" for piece in begun.context),
+                *([form.instruction] if form else []),
             ],
         )
-        self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, self._consent)
+        rules = agent.extra.get("consent", {})
+        consent = Consent(self.ask, hello.workspace, rules.get("allow", ()), rules.get("deny", ()))
+        self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, consent, form)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
         if hello.interactive:
             self._model_task()
@@ -297,6 +324,20 @@ class Guest:
         if self._loop is None:
             return
         self._mux.post(await self._loop.turn(message.id, message.prompt))
+
+    async def _new(self, message: m.New) -> None:
+        await self._started()
+        if self._loop:
+            self._loop.forget(message.history)
+            if message.session:
+                self._loop.hooks.session = message.session
+            if not message.history:
+                self._emit("session.new", {})
+
+    async def _compact(self, turn_id: int) -> None:
+        await self._started()
+        if self._loop:
+            self._mux.post(await self._loop.compact(turn_id))
 
     async def model(self) -> Model:
         """The model, found once a session; a failure is tried again by the next turn."""
@@ -328,7 +369,12 @@ class Guest:
 
         assert self._hello is not None
         agent = self._hello.agent
-        client = transport.client(transport.Routes(self._wire(), self._hello.network))
+        routes: AsyncBaseTransport = transport.Routes(self._wire(), self._hello.network)
+        if agent.trace:
+            from runner.guest.model.trace import Traced
+
+            routes = Traced(routes, self._mux)
+        client = transport.client(routes)
         found = await resolve(
             agent.urls,
             client,
@@ -370,6 +416,10 @@ class Guest:
         """Asks the person at the host; an empty answer where there is none."""
         if not (self._hello and self._hello.interactive):
             return {}
+        return await self._request(kind, data)
+
+    async def _request(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Asks the host; cancelling says that the answer is no longer wanted."""
         ask = m.Ask(self._next_ask, kind, data)
         self._next_ask += 1
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -377,20 +427,21 @@ class Guest:
         self._mux.post(ask)
         try:
             return await future
+        except asyncio.CancelledError:
+            self._mux.post(m.Withdraw(ask.id))
+            raise
         finally:
             self._asks.pop(ask.id, None)
 
-    async def _consent(self, call: ToolCall, why: str) -> str:
-        """Why the call may not run; empty when a person, now or earlier in the session, allowed it."""
-        if decided := self._decided.get(call.name):
-            return "" if decided == "session" else "rejected for the whole session"
-        answer = await self.ask("consent", {"name": call.name, "input": dict(call.input), "call": call.id, "why": why})
-        choice = answer.get("choice")
-        if choice in ("session", "never"):
-            self._decided[call.name] = str(choice)
-        if choice in ("once", "session"):
-            return ""
-        return str(answer.get("reason") or ("rejected" if answer else "nobody is there to allow it"))
+
+def _possible(tools: tuple[str, ...], hello: m.Hello) -> list[str]:
+    """The tools that can do anything here: nobody to ask and nowhere to go make two of them useless."""
+    missing = set()
+    if not hello.interactive:
+        missing.add("ask_user")
+    if hello.network == "none":
+        missing.add("fetch_content")
+    return [name for name in tools if name not in missing]
 
 
 def _warm_up() -> None:

@@ -3,9 +3,15 @@
 Decoding checks what a peer sent: an unknown type, an unknown or missing field, or a value of another type is an
 error. Nothing further on needs to doubt a message's shape. The host still trusts no *content* of the guest's.
 
+<<<<<<< HEAD
 Host to guest: Hello, Turn, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize, Forward, TryHook,
                HostHookDone, Shutdown
 Guest to host: Ready, Event, Ask, HostHook, HookTried, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
+=======
+Host to guest: Hello, Tools, Turn, Compact, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize,
+               Forward, Shutdown
+Guest to host: Ready, Event, Ask, Withdraw, Trace, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
+>>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
 Both ways:     Credit, Reset (about byte streams; the mux deals with them). The end of a byte stream is an empty
                frame on its own channel: a message would overtake the bytes before it.
 """
@@ -76,6 +82,23 @@ class Hello:
 
 
 @dataclass(frozen=True)
+class Tools:
+    """Tools that the host runs for the guest (of MCP servers): each a name, a description, a JSON schema.
+
+    Sent between turns; replaces those of the message before it.
+    """
+
+    tools: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Make room in the conversation now. Answered, like a Turn, by a TurnDone of this id; only between turns."""
+
+    id: int
+
+
+@dataclass(frozen=True)
 class Turn:
     """A user's question."""
 
@@ -99,7 +122,13 @@ class Cancel:
 
 @dataclass(frozen=True)
 class New:
-    """Forget the conversation; the next turn begins a fresh one. Only between turns."""
+    """Forget the conversation and go on with `history`, usually an empty one. Only between turns.
+
+    `session` is the record that what follows belongs to; empty: the same as before.
+    """
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+    session: str = ""
 
 
 @dataclass(frozen=True)
@@ -232,7 +261,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question for a person: `kind` is `consent` or `question`."""
+    """Something that the host answers with a Reply of the same id.
+
+    For a person: `kind` is `consent` or `question`. For the host itself: `mcp` (call a tool of an MCP server),
+    `schema` (is this text an answer as `structuredOutput` wants it).
+    """
 
     id: int
     kind: str
@@ -240,6 +273,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
+<<<<<<< HEAD
 class HostHook:
     """Run the hook of this name on the host. Only what the host itself knows by that name runs; `body` is its stdin."""
 
@@ -254,6 +288,28 @@ class HookTried:
 
     id: int
     outcome: dict[str, Any]
+=======
+class Withdraw:
+    """The guest no longer waits for the answer to an Ask."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A request to the model server and its answer, for a file of the host's.
+
+    `channel` carries the request's body (`request_bytes`), then the answer's.
+    """
+
+    channel: int
+    method: str
+    url: str
+    status: int
+    ms: float
+    request_bytes: int
+    error: str = ""
+>>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
 
 
 @dataclass(frozen=True)
@@ -323,6 +379,7 @@ class Failed:
     message: str
 
 
+<<<<<<< HEAD
 ToGuest = (
     (Hello | Turn | Steer | Cancel | New | Reply | HttpHead | HttpFail | Exec | Signal | Resize | Forward | Shutdown)
     | (TryHook | HostHookDone)
@@ -331,6 +388,19 @@ ToGuest = (
 ToHost = (
     (Ready | Event | Ask | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed)
     | (HostHook | HookTried)
+=======
+ToGuest = (Hello | Tools | Turn | Compact | Steer | Cancel | New | Reply | HttpHead | HttpFail) | (
+    Exec | Signal | Resize | Forward | Shutdown | Credit | Reset
+)
+ToHost = (
+    (Ready | Event | Ask | Withdraw | Trace)
+    | HttpRequest
+    | HttpAbort
+    | Dial
+    | Exited
+    | TurnDone
+    | Failed
+>>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
     | (Credit | Reset)
 )
 Message = ToGuest | ToHost
