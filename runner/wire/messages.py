@@ -3,15 +3,10 @@
 Decoding checks what a peer sent: an unknown type, an unknown or missing field, or a value of another type is an
 error. Nothing further on needs to doubt a message's shape. The host still trusts no *content* of the guest's.
 
-<<<<<<< HEAD
-Host to guest: Hello, Turn, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize, Forward, TryHook,
-               HostHookDone, Shutdown
-Guest to host: Ready, Event, Ask, HostHook, HookTried, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
-=======
 Host to guest: Hello, Tools, Turn, Compact, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize,
-               Forward, Shutdown
-Guest to host: Ready, Event, Ask, Withdraw, Trace, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
->>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
+               Forward, TryHook, HostHookDone, Shutdown
+Guest to host: Ready, Event, Ask, Withdraw, Trace, HostHook, HookTried, HttpRequest, HttpAbort, Dial, Exited,
+               TurnDone, Failed
 Both ways:     Credit, Reset (about byte streams; the mux deals with them). The end of a byte stream is an empty
                frame on its own channel: a message would overtake the bytes before it.
 """
@@ -273,7 +268,6 @@ class Ask:
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class HostHook:
     """Run the hook of this name on the host. Only what the host itself knows by that name runs; `body` is its stdin."""
 
@@ -288,7 +282,9 @@ class HookTried:
 
     id: int
     outcome: dict[str, Any]
-=======
+
+
+@dataclass(frozen=True)
 class Withdraw:
     """The guest no longer waits for the answer to an Ask."""
 
@@ -309,7 +305,6 @@ class Trace:
     ms: float
     request_bytes: int
     error: str = ""
->>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
 
 
 @dataclass(frozen=True)
@@ -379,28 +374,15 @@ class Failed:
     message: str
 
 
-<<<<<<< HEAD
 ToGuest = (
-    (Hello | Turn | Steer | Cancel | New | Reply | HttpHead | HttpFail | Exec | Signal | Resize | Forward | Shutdown)
+    (Hello | Tools | Turn | Compact | Steer | Cancel | New | Reply | HttpHead | HttpFail)
+    | (Exec | Signal | Resize | Forward | Shutdown)
     | (TryHook | HostHookDone)
     | (Credit | Reset)
 )
 ToHost = (
-    (Ready | Event | Ask | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed)
+    (Ready | Event | Ask | Withdraw | Trace | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed)
     | (HostHook | HookTried)
-=======
-ToGuest = (Hello | Tools | Turn | Compact | Steer | Cancel | New | Reply | HttpHead | HttpFail) | (
-    Exec | Signal | Resize | Forward | Shutdown | Credit | Reset
-)
-ToHost = (
-    (Ready | Event | Ask | Withdraw | Trace)
-    | HttpRequest
-    | HttpAbort
-    | Dial
-    | Exited
-    | TurnDone
-    | Failed
->>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
     | (Credit | Reset)
 )
 Message = ToGuest | ToHost
