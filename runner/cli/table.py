@@ -57,6 +57,7 @@ COMMANDS: Mapping[str, Entry] = {
     "log": Entry("log:log", "Show the record of a session, each line with its time."),
     "report": Entry("log:report", "Write a session as one self-contained HTML page."),
     "session": Entry("log:session_app", "Earlier sessions: list, show, remove, export."),
+    "hook": Entry("hook:app", "Hooks: try one, import those of another agent, list a sandbox's chain."),
     "doctor": Entry("doctor:doctor", "Check the engine, the disk, the base image and the model server."),
 }
 
