@@ -37,7 +37,7 @@ def test(
     user: str = typer.Option(None, "--user", help="As in agent.yaml."),
     dialect: str = typer.Option(None, "--dialect", help="As in agent.yaml."),
     persistent: bool = typer.Option(False, "--persistent", help="As in agent.yaml."),
-    sandbox: str = typer.Option("", "--sandbox", help="Whose image is taken: the base; hooks-demo for Node."),
+    sandbox: str = typer.Option("", "--sandbox", help="Whose image is taken: the base, or hooks-demo for Node."),
     workspace: Path = typer.Option(None, "--workspace", help="Default: a copy of the demo's playground."),
     samples: bool = typer.Option(False, "--samples", help="Run all samples of a ready-made hook and compare."),
     expect: str = typer.Option("", "--expect", help="The verdict that is expected; another one is code 7."),

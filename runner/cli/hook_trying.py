@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from runner.session.session import Session
     from runner.wire.agent import Hook
 
-NODE_KIT = "hooks-demo"
-"""Whose image has Node, which the base has not."""
+TOOLS_KIT = "hooks-demo"
+"""Whose image has Node and jq, which the base has not."""
 AGENT = "provider: llmman\nmodel: none\n"
 Result = TypeVar("Result")
 
@@ -130,7 +130,7 @@ async def _sample(program: Program, session: Session, case: Sample, number: int)
     today = datetime.datetime.now(datetime.UTC).date()  # the container's zone
     given = case.filled(case.given, workspace, today)
     hook = hook_for(program, given["event"], case.filled(case.args, workspace, today), timeout="60s")
-    tried = await session.try_hook(hook, {"session": f"sample-{number}", **given})
+    tried = await session.try_hook(hook, {"session": f"sample-{number}", **given}, exact=True)
     expected = case.filled(case.answer, workspace, today)
     try:
         answered = json.loads(tried["stdout"] or "{}")
@@ -138,7 +138,8 @@ async def _sample(program: Program, session: Session, case: Sample, number: int)
         answered = tried["stdout"]
     return {
         "case": case.name,
-        "ok": answered == expected and not tried["failure"],
+        # An answer that says "error" is a failure, and may be the expected one.
+        "ok": answered == expected and (not tried["failure"] or expected.get("action") == "error"),
         "expected": expected,
         "answered": answered,
         "failure": tried["failure"],
@@ -175,7 +176,7 @@ def _prepared(program: Program, sandbox: str, workspace: Path | None) -> Iterato
         base = root / "base" / "hook-test"
         base.mkdir(parents=True)
         (base / "agent.yaml").write_text(AGENT)
-        chosen = sandbox or (NODE_KIT if program.needs_node else str(base))
+        chosen = sandbox or (TOOLS_KIT if program.needs_tools else str(base))
         place = workspace or own
         prepared = launch.prepare(launch.Options(chosen, workspace=place))
         bare = replace(prepared.agent, hooks=())

@@ -36,7 +36,8 @@ class Program:
     """For `sh -c`, without arguments."""
     file: Path
     ready_made: bool
-    needs_node: bool
+    needs_tools: bool
+    """It needs Node or jq, which the base image has not."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def find_program(reference: str) -> Program:
         for name, path in known.items():
             if reference in (name, path.stem):
                 command = f'{INTERPRETERS[path.suffix]} "$SBX_HOOKS_DIR/{name}"'
-                return Program(path.stem, command, path, True, path.suffix == ".js")
+                return Program(path.stem, command, path, True, path.suffix != ".py")
         if not Path(reference).exists():
             near = nearest(reference, [path.stem for path in known.values()])
             hint = f"did you mean {near}?" if near else f"ready-made: {', '.join(sorted(known))}; or a file"
