@@ -314,7 +314,7 @@ class Guest:
     async def _try_hook(self, message: m.TryHook) -> None:
         await self._started()
         if self._loop:
-            self._mux.post(m.HookTried(message.id, await try_hook(self._loop.hooks, message.hook, message.data)))
+            self._mux.post(m.HookTried(message.id, await try_hook(self._loop.hooks, message)))
 
     # ---- turns
 

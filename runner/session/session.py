@@ -314,14 +314,18 @@ class Session:
         stdout, stderr, exited = await asyncio.gather(_collect(out, limit), _collect(err, limit), future)
         return Ended(exited.code, exited.signal, exited.error, exited.timed_out, exited.oom, stdout, stderr)
 
-    async def try_hook(self, hook: Hook, data: dict[str, Any]) -> dict[str, Any]:
-        """Runs one hook in the sandbox outside of any turn; what it came to, as `guest.hooks.trying` says."""
+    async def try_hook(self, hook: Hook, data: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
+        """Runs one hook in the sandbox outside of any turn; what it came to, as `guest.hooks.trying` says.
+
+        Args:
+            data: the event's own fields; with `exact` all that the hook reads.
+        """
         mux = self._alive()
         number = self._next_exec
         self._next_exec += 1
         future: asyncio.Future[m.HookTried] = asyncio.get_running_loop().create_future()
         self._tried[number] = future
-        mux.post(m.TryHook(number, hook, data))
+        mux.post(m.TryHook(number, hook, data, exact))
         return (await future).outcome
 
     # ---- reading

@@ -205,11 +205,15 @@ class Forward:
 
 @dataclass(frozen=True)
 class TryHook:
-    """Run one hook as a turn would, outside of any turn: `sbx hook test`. `data` are the event's own fields."""
+    """Run one hook as a turn would, outside of any turn: `sbx hook test`.
+
+    `data` are the event's own fields, or with `exact` all that the hook reads.
+    """
 
     id: int
     hook: Hook
     data: dict[str, Any]
+    exact: bool = False
 
 
 @dataclass(frozen=True)
