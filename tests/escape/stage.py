@@ -49,7 +49,7 @@ IDENTITY: tuple[Patch, ...] = (
     ("guest/entry.py", "    _become(GUEST_UID)\n", ""),
     ("guest/entry.py", "set_dumpable(owner.uid == 0)", "set_dumpable(True)"),
     ("guest/spawn/child.py", '        drop(order["uid"], order["gid"])\n', ""),
-    ("guest/spawn/child.py", "        privileges.drop_from_bounding_set(privileges.bounding_set())\n", ""),
+    ("guest/spawn/child.py", "        privileges.drop_from_bounding_set(bounding)\n", ""),
 )
 """The tool is what the guest is, which is what the container started as."""
 
