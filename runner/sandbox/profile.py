@@ -69,10 +69,10 @@ class Profile:
     shm: int = 64 * MIB
     """Bytes of `/dev/shm`; counts as memory."""
     home: int = 10 * GIB
-    """Bytes by which the home may grow, and the largest file anywhere. The engine's usual storage knows no quota for a
+    """Bytes that the home may hold, and the largest file anywhere. The engine's usual storage knows no quota for a
     volume, so the guest watches, and ends the run that is over."""
     home_files: int = 1_000_000
-    """Files by which the home may grow."""
+    """Files that the home may hold."""
     network: str = "none"
     """`none`, or `bridge`."""
     files: int = 4096
@@ -154,8 +154,8 @@ class Profile:
                 "temporary files",
                 f"{self.tmp // MIB} MiB and {self.inodes} files, in memory, for /tmp and /var/tmp each",
             ),
-            ("/dev/shm", f"{self.shm // MIB} MiB in memory"),
-            ("home", f"grows by {self.home // MIB} MiB, {self.home_files} files; more ends the run"),
+            ("/dev/shm", f"{self.shm // MIB} MiB in memory"),  # noqa: S108 - the container's own
+            ("home", f"at most {self.home // MIB} MiB, {self.home_files} files; more ends the run"),
             ("devices", "the host's" if self.privileged else " ".join(self.devices) or "none"),
             ("mounts", " ".join(f"{b.source}:{b.target}{':ro' if b.read_only else ''}" for b in self.binds) or "none"),
             ("runtime", self.runtime or "the engine's default"),

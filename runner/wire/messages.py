@@ -3,15 +3,10 @@
 Decoding checks what a peer sent: an unknown type, an unknown or missing field, or a value of another type is an
 error. Nothing further on needs to doubt a message's shape. The host still trusts no *content* of the guest's.
 
-<<<<<<< HEAD
-Host to guest: Hello, Turn, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize, Forward, TryHook,
-               HostHookDone, Shutdown
-Guest to host: Ready, Event, Ask, HostHook, HookTried, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
-=======
 Host to guest: Hello, Tools, Turn, Compact, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize,
-               Forward, Shutdown
-Guest to host: Ready, Event, Ask, Withdraw, Trace, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
->>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
+               Forward, TryHook, HostHookDone, Shutdown
+Guest to host: Ready, Event, Ask, Withdraw, Trace, HostHook, HookTried, HttpRequest, HttpAbort, Dial, Exited,
+               TurnDone, Failed
 Both ways:     Credit, Reset (about byte streams; the mux deals with them). The end of a byte stream is an empty
                frame on its own channel: a message would overtake the bytes before it.
 """
@@ -63,7 +58,8 @@ class Hello:
     `snapshot` is the channel of a tar of the kit's folder (0: none), laid under `/run/sbx/config`. `workspace` is the
     folder in the container; `canary` is the name of a file that must be in it (empty: no check) with `canary_text`.
     `environment` is added to the tools' environment. `session` is the record's name. `history` are the messages of a
-    resumed session. `setup` is what the kit does at start.
+    resumed session. `setup` is what the kit does at start. `disk` and `disk_files` are what
+    the home may hold, in bytes and in files (0: no bound).
     """
 
     version: int
@@ -79,6 +75,8 @@ class Hello:
     history: list[dict[str, Any]] = field(default_factory=list)
     today: str = ""
     setup: KitSetup = field(default_factory=KitSetup)
+    disk: int = 0
+    disk_files: int = 0
 
 
 @dataclass(frozen=True)
@@ -273,7 +271,6 @@ class Ask:
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class HostHook:
     """Run the hook of this name on the host. Only what the host itself knows by that name runs; `body` is its stdin."""
 
@@ -288,7 +285,9 @@ class HookTried:
 
     id: int
     outcome: dict[str, Any]
-=======
+
+
+@dataclass(frozen=True)
 class Withdraw:
     """The guest no longer waits for the answer to an Ask."""
 
@@ -309,7 +308,6 @@ class Trace:
     ms: float
     request_bytes: int
     error: str = ""
->>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
 
 
 @dataclass(frozen=True)
@@ -373,34 +371,21 @@ class TurnDone:
 @dataclass(frozen=True)
 class Failed:
     """The guest cannot go on; it exits after this. `kind`: `config`, `workspace`, `version`, `refused` (by a hook),
-    `startup`, `internal`."""
+    `startup`, `limit`, `internal`."""
 
     kind: str
     message: str
 
 
-<<<<<<< HEAD
 ToGuest = (
-    (Hello | Turn | Steer | Cancel | New | Reply | HttpHead | HttpFail | Exec | Signal | Resize | Forward | Shutdown)
+    (Hello | Tools | Turn | Compact | Steer | Cancel | New | Reply | HttpHead | HttpFail)
+    | (Exec | Signal | Resize | Forward | Shutdown)
     | (TryHook | HostHookDone)
     | (Credit | Reset)
 )
 ToHost = (
-    (Ready | Event | Ask | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed)
+    (Ready | Event | Ask | Withdraw | Trace | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed)
     | (HostHook | HookTried)
-=======
-ToGuest = (Hello | Tools | Turn | Compact | Steer | Cancel | New | Reply | HttpHead | HttpFail) | (
-    Exec | Signal | Resize | Forward | Shutdown | Credit | Reset
-)
-ToHost = (
-    (Ready | Event | Ask | Withdraw | Trace)
-    | HttpRequest
-    | HttpAbort
-    | Dial
-    | Exited
-    | TurnDone
-    | Failed
->>>>>>> 7b38ab4 (Loop: room in the window, consent rules, instructions from files, tools that ask; one place for a history's markers)
     | (Credit | Reset)
 )
 Message = ToGuest | ToHost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tests.escape import guards, guest, kernel, limits, network
+from tests.escape import disk, guards, guest, kernel, limits, network
 from tests.escape.attack import Attack, Outcome
 from tests.escape.stage import Stage
 
@@ -29,6 +29,7 @@ ATTACKS: list[Attack | Tried] = [
     *guards.OTHERS,
     *network.ATTACKS,
     *limits.ATTACKS,
+    *disk.ATTACKS,
 ]
 
 UNSHOWABLE = {
