@@ -16,6 +16,7 @@ from runner.errors import (
     ConfigError,
     EngineError,
     ImageError,
+    LimitError,
     OutOfMemory,
     RefusedError,
     SbxError,
@@ -138,6 +139,8 @@ class Booted:
             case "startup":
                 first, _, rest = message.message.partition("\n")
                 return StartupError(first, log=rest.strip() or None, hint="`--no-startup` leaves startup commands out")
+            case "limit":
+                return LimitError(message.message, place=self.sandbox.container[:12])
             case "workspace":
                 return EngineError(
                     message.message,

@@ -181,6 +181,8 @@ class Session:
                 interactive=self._setup.interactive,
                 history=list(self._setup.history),
                 setup=kit,
+                disk=self.sandbox.order.profile.home,
+                disk_files=self.sandbox.order.profile.home_files,
             )
             try:
                 slow = sum(not entry.background for entry in kit.startup)

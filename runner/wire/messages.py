@@ -58,7 +58,8 @@ class Hello:
     `snapshot` is the channel of a tar of the kit's folder (0: none), laid under `/run/sbx/config`. `workspace` is the
     folder in the container; `canary` is the name of a file that must be in it (empty: no check) with `canary_text`.
     `environment` is added to the tools' environment. `session` is the record's name. `history` are the messages of a
-    resumed session. `setup` is what the kit does at start.
+    resumed session. `setup` is what the kit does at start. `disk` and `disk_files` are what
+    the home may hold, in bytes and in files (0: no bound).
     """
 
     version: int
@@ -74,6 +75,8 @@ class Hello:
     history: list[dict[str, Any]] = field(default_factory=list)
     today: str = ""
     setup: KitSetup = field(default_factory=KitSetup)
+    disk: int = 0
+    disk_files: int = 0
 
 
 @dataclass(frozen=True)
@@ -372,7 +375,7 @@ class TurnDone:
 @dataclass(frozen=True)
 class Failed:
     """The guest cannot go on; it exits after this. `kind`: `config`, `workspace`, `version`, `refused` (by a hook),
-    `startup`, `internal`."""
+    `startup`, `limit`, `internal`."""
 
     kind: str
     message: str

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import runner
-
 from runner.guest.spawn.command import Command
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.tools import arguments as checking
