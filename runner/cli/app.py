@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from difflib import get_close_matches
 
 import typer
 from typer._click.exceptions import ClickException
@@ -39,6 +40,15 @@ def asks_for_json(arguments: list[str]) -> bool:
     return "--json" in ours or "--events" in ours
 
 
+def _message(error: ClickException) -> str:
+    near = getattr(error, "possibilities", None)
+    name = getattr(error, "option_name", "")
+    if name:
+        closest = get_close_matches(name, near or (), n=1, cutoff=0.0)
+        return f"there is no option {name}" + (f"; did you mean {closest[0]}?" if closest else "")
+    return error.format_message()
+
+
 def _usage(error: ClickException) -> str:
     context = getattr(error, "ctx", None)
     return f"`{context.command_path} --help` shows what it takes" if context else "`sbx --help`"
@@ -60,7 +70,7 @@ def run(arguments: list[str]) -> int:
             report(interrupted, as_json=True)
         return interrupted.exit_code
     except ClickException as error:
-        usage = UsageError(error.format_message(), hint=_usage(error))
+        usage = UsageError(_message(error), hint=_usage(error))
         report(usage, as_json=as_json)
         return EXEC_FAILED if arguments[0] == "exec" else usage.exit_code
     except SbxError as error:

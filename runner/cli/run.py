@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from runner.images.build import Image
     from runner.images.events import Progress
 
-EXAMPLES = """Examples:
-
-  sbx run hooks-demo                         talk to the demo agent
-  sbx run hooks-demo --demo -p "Which files are here?"   one question, scripted model
-  sbx run ./my-kit ~/project -p @question.txt            a kit of your own, on a folder of yours
-"""
-
 MAX_PROMPT = 32 * 1024 * 1024
 """Most bytes of a question."""
 
