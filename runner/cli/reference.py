@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,4 +114,5 @@ def _kinds(kind: type[errors.SbxError]) -> Iterator[type[errors.SbxError]]:
 
 
 def _kind(kind: type[errors.SbxError]) -> str:
-    return kind.kind.fget(kind.__new__(kind))  # type: ignore[attr-defined,no-any-return]
+    made = errors.Interrupted(signal.SIGINT) if kind is errors.Interrupted else kind("")
+    return made.kind
