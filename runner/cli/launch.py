@@ -84,6 +84,8 @@ class Options:
     resume: str | None = None
     existing: bool = False
     """`name` is that of a sandbox that must be there already."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Further ones of the tools' environment."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @property
@@ -401,7 +403,7 @@ async def _session(
     setup = Setup(
         agent=agent,
         snapshot=snapshot(what.folder) if what.folder else b"",
-        environment={v.name: v.value for v in what.plan.environment},
+        environment={v.name: v.value for v in what.plan.environment} | dict(options.variables),
         network=options.network,
         interactive=options.interactive,
         history=prepared.history,
