@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -223,7 +222,6 @@ async def ask(session: Session, line: Line, seconds: float | None) -> Result:
     Raises:
         EngineError: the engine failed, so that this says nothing of the line.
     """
-    began = time.monotonic()
     document = Document(session=session.record.id)
     session.on_ask = nobody
 
@@ -240,4 +238,4 @@ async def ask(session: Session, line: Line, seconds: float | None) -> Result:
         return failed(line, error, document.to_json(error))
     code = 0 if document.status in ("completed", "stopped") else 1
     message = "" if code == 0 else document.error or document.reason or document.status
-    return Result(line, code, message, seconds=time.monotonic() - began, run=document.to_json())
+    return Result(line, code, message, run=document.to_json())

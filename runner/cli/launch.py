@@ -348,8 +348,9 @@ async def open_session(
     status, code = "completed", 0
     try:
         if ahead:
-            order = ahead.sandbox.order
-            async with await _session(engine, prepared, image, record, order, None, server, ahead) as session:
+            session = await _session(engine, prepared, image, record, ahead.sandbox.order, None, server, ahead)
+            reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
+            async with serving(session, reached_at), session:
                 yield session
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None

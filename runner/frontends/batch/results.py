@@ -31,7 +31,7 @@ class Result:
     """Why it failed, one line; empty where it did not."""
     attempts: int = 1
     seconds: float = 0.0
-    """Of the last attempt, from its sandbox to its answer."""
+    """Of the last attempt, the making and removing of its sandbox included."""
     started: str = ""
     """When the last attempt began, UTC in ISO 8601."""
     run: dict[str, Any] = field(default_factory=dict)

@@ -89,8 +89,7 @@ class Batch:
         attempt = 0
         while True:
             attempt += 1
-            began = time.time()
-            started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))
+            started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             clock = time.monotonic()
             try:
                 result = await self._run(line)
@@ -103,8 +102,7 @@ class Batch:
                 result = failed(line, error)
             except Exception as error:  # a mistake of ours in one line is no reason to lose the others
                 result = failed(line, SbxError(f"a mistake in sbx: {type(error).__name__}: {error}"))
-            seconds = result.seconds or time.monotonic() - clock
-            return replace(result, attempts=attempt, started=started, seconds=seconds)
+            return replace(result, attempts=attempt, started=started, seconds=time.monotonic() - clock)
 
 
 def failed(line: Line, error: SbxError, run: dict[str, Any] | None = None) -> Result:
