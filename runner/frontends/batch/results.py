@@ -9,6 +9,7 @@ that line is taken off and its question runs again. What is wrong before that is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -124,8 +125,9 @@ class File:
             while data:
                 data = data[self._file.write(data) or 0 :]
         except OSError as error:
-            self._file.truncate(at)
-            self._file.seek(at)
+            with contextlib.suppress(OSError):
+                self._file.truncate(at)
+                self._file.seek(at)
             raise UsageError(f"the results cannot be written: {error.strerror}", place=str(self._path)) from None
 
     def close(self) -> None:
