@@ -7,13 +7,6 @@ from pathlib import Path
 
 import typer
 
-EXAMPLES = """Examples:
-
-  sbx batch questions.jsonl -j 8 > results.jsonl
-  sbx batch questions.yaml --sandbox ./my-kit --output results.jsonl --junit results.xml
-  sbx batch questions.jsonl --resume results.jsonl       run what has no result yet
-"""
-
 
 def batch(
     file: Path = typer.Argument(..., help="JSON Lines, or .yaml with a list; - reads JSON Lines from stdin."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,21 +13,22 @@ from typing import TextIO
 
 from runner.cli import launch
 from runner.cli.launch import Options, Prepared
+from runner.cli.outcome import Outcome, Wanted
 from runner.cli.running import run_async
 from runner.cli.shared import Shared
 from runner.engine import Engine
-from runner.errors import EngineError, ExpectationError, Interrupted, SbxError, UsageError
+from runner.errors import EngineError, ExpectationError, Interrupted, SbxError, TurnError, UsageError
 from runner.frontends.batch.lines import Line, load
 from runner.frontends.batch.results import File, Result, text_of
 from runner.frontends.batch.schedule import Batch, failed
 from runner.frontends.batch.summary import Progress, cases, table
-from runner.frontends.document import Document
+from runner.frontends.printer import Printer
 from runner.frontends.progress import BuildProgress
-from runner.frontends.session import nobody
 from runner.frontends.terminal import Output, Styled
 from runner.images.build import Image
 from runner.images.events import ignore
-from runner.session.session import Session, within
+from runner.session.expectations import Expectation
+from runner.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,9 @@ def run(how: How, options: Options, stdout: TextIO, stderr: TextIO) -> int:
     """
     lines = load(how.file)
     prepared = prepare(lines, options)
+    asked = {line.id: wanted(line, how) for line in lines}
+    if how.junit and not how.junit.absolute().parent.is_dir():
+        raise UsageError(f"--junit {how.junit}: there is no folder {how.junit.parent}", place=str(how.junit))
     data, told = Output(stdout), Output(stderr)
     with contextlib.ExitStack() as open_files:
         file = open_files.enter_context(contextlib.closing(File(how.output))) if how.output else None
@@ -86,7 +91,7 @@ def run(how: How, options: Options, stdout: TextIO, stderr: TextIO) -> int:
             engine = launch.connect(prepared[missing[0].id])
             images = _images(engine, missing, prepared, how.quiet, told)
             try:
-                run_async(_work(how, engine, missing, prepared, images, take, progress, data))
+                run_async(_work(how, engine, missing, prepared, images, asked, take, progress, data))
             except Interrupted as error:
                 interrupted = error
         progress.clear()
@@ -97,7 +102,8 @@ def run(how: How, options: Options, stdout: TextIO, stderr: TextIO) -> int:
         if how.junit:
             from runner.frontends import junit
 
-            junit.write(how.junit, how.file.name, cases(how.file.name, results, unanswered))
+            suite = how.file.name
+            junit.write_whole(how.junit, junit.junit(suite, cases(suite, results, unanswered)))
     if interrupted:
         raise interrupted
     return 0 if all(result.ok for result in results) and not unanswered else ExpectationError.exit_code
@@ -127,13 +133,30 @@ def prepare(lines: Sequence[Line], options: Options) -> dict[str, Prepared]:
             if key not in seen:
                 seen[key] = launch.prepare(wanted)
         except SbxError as error:
-            error.message = f"line {line.number}: {error.message}"
-            error.args = (error.message,)
-            raise
+            raise _of_line(line, error) from None
         same = seen[key]
         variables = dict(line.variables)
         prepared[line.id] = replace(same, options=replace(wanted, variables=variables)) if variables else same
     return prepared
+
+
+def wanted(line: Line, how: How) -> Wanted:
+    """What is asked of a line beyond its answer. Raises UsageError with the line's number."""
+    try:
+        return Wanted(
+            seconds=how.timeout if line.timeout is None else line.timeout,
+            expectations=[Expectation.parse(text) for text in line.expect],
+            check=line.check,
+            artifacts=[(path, Path(target)) for path, target in line.artifacts.items()],
+        )
+    except SbxError as error:
+        raise _of_line(line, error) from None
+
+
+def _of_line(line: Line, error: SbxError) -> SbxError:
+    error.message = f"line {line.number}: {error.message}"
+    error.args = (error.message,)
+    return error
 
 
 def _images(
@@ -179,6 +202,7 @@ async def _work(
     lines: Sequence[Line],
     prepared: dict[str, Prepared],
     images: dict[str, Image],
+    asked: dict[str, Wanted],
     take: Callable[[Result], None],
     progress: Progress,
     data: Output,
@@ -186,7 +210,7 @@ async def _work(
     # Each line that starts or ends waits for the engine in a thread; the default is six on two cores.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * how.parallel + how.pool + 4))
 
-    def wanted(line: Line) -> tuple[Prepared, Image]:
+    def sandbox(line: Line) -> tuple[Prepared, Image]:
         return prepared[line.id], images[line.id]
 
     def took(result: Result) -> None:
@@ -195,8 +219,8 @@ async def _work(
             batch.stop()  # nobody reads on
 
     async def one(line: Line) -> Result:
-        async with shared.session(*wanted(line)) as session:
-            return await ask(session, line, how.timeout if line.timeout is None else line.timeout)
+        async with shared.session(*sandbox(line)) as session:
+            return await ask(session, line, asked[line.id])
 
     batch = Batch(
         lines,
@@ -208,34 +232,28 @@ async def _work(
         on_result=took,
     )
     folders = prepared[lines[0].id].folders
-    shared = Shared(engine, folders, ahead=how.pool, upcoming=lambda: (wanted(line) for line in batch.upcoming()))
+    shared = Shared(engine, folders, ahead=how.pool, upcoming=lambda: (sandbox(line) for line in batch.upcoming()))
     async with shared:
         await batch.work()
 
 
-async def ask(session: Session, line: Line, seconds: float | None) -> Result:
+async def ask(session: Session, line: Line, wanted: Wanted) -> Result:
     """One line's question, and what it was expected to lead to.
-
-    Args:
-        seconds: until it is ended; None: no bound.
 
     Raises:
         EngineError: the engine failed, so that this says nothing of the line.
     """
-    document = Document(session=session.record.id)
-    session.on_ask = nobody
-
-    async def turn() -> None:
-        async with contextlib.aclosing(session.ask(line.prompt)) as events:  # type: ignore[type-var]
-            async for event in events:
-                document.event(event)
-
+    printer = Printer(Output(io.StringIO()), Output(io.StringIO()), "json", quiet=True)
+    outcome = Outcome(wanted)
+    failure: SbxError | None = None
     try:
-        await within(seconds, turn())
+        await outcome.ask(session, printer, line.prompt)
     except EngineError:
         raise
     except SbxError as error:
-        return failed(line, error, document.to_json(error))
-    code = 0 if document.status in ("completed", "stopped") else 1
-    message = "" if code == 0 else document.error or document.reason or document.status
-    return Result(line, code, message, run=document.to_json())
+        failure = error
+    printer.document.milliseconds.update(outcome.times())
+    # How a turn failed is in the document already; what ended it from outside is not.
+    told = None if isinstance(failure, TurnError) else failure
+    run = printer.document.to_json(told, **outcome.results)
+    return failed(line, failure, run) if failure else Result(line, 0, run=run)

@@ -37,7 +37,7 @@ class Entry:
         self.hidden = hidden
 
 
-PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+PASS_ON = {"allow_interspersed_args": False}
 """Options after the first argument belong to another command."""
 
 COMMANDS: Mapping[str, Entry] = {
@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, Entry] = {
     "stop": Entry("life:stop", "Stop sandboxes; a kept one keeps its home."),
     "rm": Entry("life:rm", "Remove sandboxes with their homes."),
     "prune": Entry("life:prune", "Remove what dead runs left behind."),
+    "completion": Entry("completion:completion", "Print a script that completes commands, options and names."),
     "hold": Entry("entry:hold", "The process in the background of `sbx start`.", hidden=True),
     "log": Entry("log:log", "Show the record of a session, each line with its time."),
     "report": Entry("log:report", "Write a session as one self-contained HTML page."),

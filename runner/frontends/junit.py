@@ -1,4 +1,4 @@
-"""JUnit's XML, as CI systems read it: one suite, one case a run."""
+"""Results as JUnit's XML, in the form that GitLab, Jenkins and the GitHub actions for it read."""
 
 from __future__ import annotations
 
@@ -7,71 +7,78 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
+from xml.etree import ElementTree
 
-from runner.errors import UsageError
+from runner.errors import ExpectationError, SbxError, TurnError, UsageError
 
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What XML 1.0 cannot hold at all, not even as a reference.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+MAX_TEXT = 256 * 1024
+"""Characters of one output."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run. At most one of `failure`, `error` and `skipped` is said."""
+    """One run."""
 
     name: str
     group: str
-    """The class name that CI systems sort by."""
-    seconds: float = 0.0
-    failure: str = ""
-    """What it did not do that it should have."""
-    error: str = ""
-    """Why nothing can be said about that."""
+    """The kit."""
+    seconds: float
+    answer: str = ""
+    error: SbxError | None = None
+    """Why it did not do what it should. Expectations and failed turns are failures, the rest errors."""
     skipped: str = ""
-    """Why it did not run."""
-    output: str = ""
+    """Why it did not run at all."""
 
 
-def write(path: Path, suite: str, cases: Sequence[Case]) -> None:
-    """Writes the report, whole or not at all.
+def junit(name: str, cases: Sequence[Case]) -> bytes:
+    """The document."""
+    failed = [case for case in cases if case.error and _is_failure(case.error)]
+    errors = sum(case.error is not None for case in cases) - len(failed)
+    counts = {
+        "tests": str(len(cases)),
+        "failures": str(len(failed)),
+        "errors": str(errors),
+        "skipped": str(sum(bool(case.skipped) for case in cases)),
+        "time": f"{sum(case.seconds for case in cases):.3f}",
+    }
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": _text(name), **counts})
+    for case in cases:
+        attributes = {"name": _text(case.name), "classname": _text(case.group), "time": f"{case.seconds:.3f}"}
+        element = ElementTree.SubElement(suite, "testcase", attributes)
+        if case.error:
+            kind = "failure" if _is_failure(case.error) else "error"
+            told = ElementTree.SubElement(
+                element, kind, {"type": case.error.kind, "message": _text(case.error.message)[:1000]}
+            )
+            lines = (str(case.error), case.error.place, case.error.hint, case.error.log)
+            told.text = _text("\n".join(line for line in lines if line))
+        if case.skipped:
+            ElementTree.SubElement(element, "skipped", {"message": _text(case.skipped)})
+        if case.answer:
+            ElementTree.SubElement(element, "system-out").text = _text(case.answer)
+    ElementTree.indent(root)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
 
-    Raises:
-        UsageError: it cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a result so that no reader ever sees half of it. Raises UsageError where it cannot be written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(document(suite, cases), encoding="utf-8")
+        temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise UsageError(f"the JUnit report cannot be written: {error.strerror}", place=str(path)) from None
+        raise UsageError(f"cannot be written: {error.strerror}", place=str(path)) from None
 
 
-def document(suite: str, cases: Sequence[Case]) -> str:
-    """The report's text."""
-    counts = f'tests="{len(cases)}" failures="{sum(bool(c.failure) for c in cases)}"'
-    counts += f' errors="{sum(bool(c.error) for c in cases)}" skipped="{sum(bool(c.skipped) for c in cases)}"'
-    counts += f' time="{sum(c.seconds for c in cases):.3f}"'
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {counts}>"]
-    lines += [f"  <testsuite name={_attribute(suite)} {counts}>", *map(_case, cases), "  </testsuite>", "</testsuites>"]
-    return "\n".join(lines) + "\n"
+def _is_failure(error: SbxError) -> bool:
+    return isinstance(error, (ExpectationError, TurnError))
 
 
-def _case(case: Case) -> str:
-    head = f'    <testcase name={_attribute(case.name)} classname={_attribute(case.group)} time="{case.seconds:.3f}"'
-    inside = [
-        f"<{tag} message={_attribute(text)}/>"
-        for tag, text in (("failure", case.failure), ("error", case.error), ("skipped", case.skipped))
-        if text
-    ]
-    if case.output:
-        inside.append(f"<system-out>{escape(_clean(case.output))}</system-out>")
-    return head + (f">{''.join(inside)}</testcase>" if inside else "/>")
-
-
-def _attribute(text: str) -> str:
-    return quoteattr(_clean(text), {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})
-
-
-def _clean(text: str) -> str:
-    """What XML cannot hold is shown as its code."""
-    return _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+def _text(text: str) -> str:
+    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n[{len(text) - MAX_TEXT} more characters]"
+    return _FORBIDDEN.sub("\ufffd", cut)

@@ -48,7 +48,10 @@ class Line:
     """Each `[KIT.]NAME=VALUE`."""
     model: str = ""
     expect: tuple[str, ...] = ()
-    check: tuple[str, ...] = ()
+    """Each as `--expect` takes it."""
+    check: str = ""
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Path in the sandbox → where it is kept on this machine."""
     timeout: float | None = None
     """Seconds."""
     max_tokens: int | None = None
@@ -175,7 +178,8 @@ class _Entry:
             kit_args=tuple(f"{name}={value}" for name, value in kit_args.items()),
             model=self._text("model"),
             expect=self._texts("expect"),
-            check=self._texts("check"),
+            check=self._text("check"),
+            artifacts={path: self._resolved(target) for path, target in self._strings("artifacts").items()},
             timeout=self._number_over_0("timeout", whole=False),
             max_tokens=self._whole("max_tokens"),
             max_tool_calls=self._whole("max_tool_calls"),
@@ -224,7 +228,10 @@ class _Entry:
 
     def _path(self, key: str) -> str:
         text = self._text(key)
-        return str((self._base / Path(text).expanduser()).absolute()) if text else ""
+        return self._resolved(text) if text else ""
+
+    def _resolved(self, text: str) -> str:
+        return str((self._base / Path(text).expanduser()).absolute())
 
     def _wrong(self, key: str, message: str) -> None:
         raise ConfigError(f"{key}: {message}", place=self._place)

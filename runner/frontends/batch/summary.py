@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 
-from runner.errors import ExpectationError, RunTimeout, SbxError
+from runner.errors import ExpectationError, SbxError, TurnError
 from runner.frontends.batch.lines import Line
 from runner.frontends.batch.results import Result
 from runner.frontends.junit import Case
@@ -117,20 +117,14 @@ def table(results: Sequence[Result], missing: Sequence[Line]) -> list[Styled]:
 def cases(suite: str, results: Sequence[Result], missing: Sequence[Line]) -> list[Case]:
     """The batch for JUnit, in the order of its file. What the agent did wrong is a failure, all else an error."""
     found = [(r.line.number, _case(suite, r)) for r in results]
-    found += [(line.number, Case(line.id, suite, skipped="not run")) for line in missing]
+    found += [(line.number, Case(line.id, suite, 0.0, skipped="not run")) for line in missing]
     return [case for _, case in sorted(found, key=lambda each: each[0])]
 
 
 def _case(suite: str, result: Result) -> Case:
-    message = "" if result.ok else f"code {result.code}: {result.message}"
-    by_agent = result.code in (SbxError.exit_code, ExpectationError.exit_code, RunTimeout.exit_code)
-    return Case(
-        result.line.id,
-        suite,
-        result.seconds,
-        failure=message if by_agent else "",
-        error="" if by_agent else message,
-    )
+    kinds = {TurnError.exit_code: TurnError, ExpectationError.exit_code: ExpectationError}
+    error = None if result.ok else kinds.get(result.code, SbxError)(f"code {result.code}: {result.message}")
+    return Case(result.line.id, suite, result.seconds, error=error)
 
 
 def _style(result: Result) -> str:

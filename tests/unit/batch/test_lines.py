@@ -31,8 +31,8 @@ def test_every_key_is_taken(tmp_path: Path) -> None:
         write(
             tmp_path,
             '{"id": 7, "prompt": "p", "kit": "demo", "workspace": "w", "variables": {"A": 1}, "kit_args": {"k.n": "v"},'
-            ' "model": "m", "expect": "yes", "check": ["true", "test -e x"], "timeout": 1.5, "max_tokens": 10,'
-            ' "max_tool_calls": 2}',
+            ' "model": "m", "expect": "yes", "check": "test -e x", "artifacts": {"out": "o"}, "timeout": 1.5,'
+            ' "max_tokens": 10, "max_tool_calls": 2}',
         )
     )
     assert line == Line(
@@ -45,7 +45,8 @@ def test_every_key_is_taken(tmp_path: Path) -> None:
         ("k.n=v",),
         "m",
         ("yes",),
-        ("true", "test -e x"),
+        "test -e x",
+        {"out": str(tmp_path / "o")},
         1.5,
         10,
         2,
