@@ -13,6 +13,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("sbx run KIT -p - --timeout 600 --check 'make test' < q", "code 7 when the check fails, 124 when late"),
         ("sbx run NAME", "go on in a sandbox that is there"),
     ),
+    "batch": (
+        (
+            "sbx batch questions.jsonl -j 8 > results.jsonl",
+            "a question a line in, a result a line out",
+        ),
+        ("sbx batch questions.yaml --sandbox KIT --output r.jsonl --junit r.xml", "for CI"),
+        ("sbx batch questions.jsonl --resume r.jsonl", "run what has no result yet"),
+    ),
     "create": (("sbx create KIT . --name work --network bridge", "made, not started"),),
     "ls": (
         ("sbx ls", "all, by name"),

@@ -89,6 +89,8 @@ class Options:
     resume: str | None = None
     existing: bool = False
     """`name` is that of a sandbox that must be there already."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Further ones of the tools' environment."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @property
@@ -416,8 +418,9 @@ async def open_session(
     status, code = "completed", 0
     try:
         if ahead:
-            order = ahead.sandbox.order
-            async with await _session(engine, prepared, image, record, order, None, server, ahead) as session:
+            session = await _session(engine, prepared, image, record, ahead.sandbox.order, None, server, ahead)
+            reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
+            async with serving(session, reached_at), session:
                 yield session
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
@@ -474,7 +477,7 @@ async def _session(
     setup = Setup(
         agent=agent,
         snapshot=snapshot(what.folder) if what.folder else b"",
-        environment={v.name: v.value for v in what.plan.environment},
+        environment={v.name: v.value for v in what.plan.environment} | dict(options.variables),
         network=options.network,
         interactive=options.interactive,
         history=prepared.history,

@@ -42,6 +42,7 @@ PASS_ON = {"allow_interspersed_args": False}
 
 COMMANDS: Mapping[str, Entry] = {
     "run": Entry("run:run", "Run an agent in a sandbox: with -p one question, without it a conversation."),
+    "batch": Entry("batch:batch", "Ask many questions, each in a throwaway sandbox of its own."),
     "create": Entry("life:create", "Make a kept sandbox, and start nothing in it."),
     "ls": Entry("life:ls", "List the sandboxes of this engine, by name."),
     "exec": Entry("entry:execute", "Run a command in a sandbox as the workspace's owner.", PASS_ON),

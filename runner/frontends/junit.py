@@ -28,6 +28,8 @@ class Case:
     answer: str = ""
     error: SbxError | None = None
     """Why it did not do what it should. Expectations and failed turns are failures, the rest errors."""
+    skipped: str = ""
+    """Why it did not run at all."""
 
 
 def junit(name: str, cases: Sequence[Case]) -> bytes:
@@ -38,6 +40,7 @@ def junit(name: str, cases: Sequence[Case]) -> bytes:
         "tests": str(len(cases)),
         "failures": str(len(failed)),
         "errors": str(errors),
+        "skipped": str(sum(bool(case.skipped) for case in cases)),
         "time": f"{sum(case.seconds for case in cases):.3f}",
     }
     root = ElementTree.Element("testsuites", counts)
@@ -52,6 +55,8 @@ def junit(name: str, cases: Sequence[Case]) -> bytes:
             )
             lines = (str(case.error), case.error.place, case.error.hint, case.error.log)
             told.text = _text("\n".join(line for line in lines if line))
+        if case.skipped:
+            ElementTree.SubElement(element, "skipped", {"message": _text(case.skipped)})
         if case.answer:
             ElementTree.SubElement(element, "system-out").text = _text(case.answer)
     ElementTree.indent(root)
