@@ -6,7 +6,7 @@ QUESTION := Which files are here, and what is today's date?
 # The reaper of testcontainers is an image that cannot be pulled everywhere; the tests clean up after themselves.
 export TESTCONTAINERS_RYUK_DISABLED := true
 
-.PHONY: demo test test-rules test-slow check setup engine format lock clean
+.PHONY: demo test test-rules test-escape test-slow check setup engine format lock clean
 
 demo: setup engine  ## ask the demo agent a question in a sandbox, with the built-in scripted model
 	$(VENV)/bin/sbx run hooks-demo --demo -p "$(QUESTION)"
@@ -19,6 +19,9 @@ test-slow: setup engine  ## what takes longer than 15 minutes on two cores
 
 test-rules: setup  ## take each rule of the model client out in turn: its row must fail
 	$(PYTHON) -m tests.conformance.model_servers.mutations
+
+test-escape: setup engine  ## attacks from inside a sandbox, each with its control and without it
+	$(PYTHON) -m tests.escape
 
 check: setup  ## style and types
 	$(VENV)/bin/ruff check .

@@ -28,6 +28,10 @@ def main() -> None:
 
             print(f"sbx {__version__}")
             code = 0
+        elif arguments[:1] == ["_complete"]:
+            from runner.cli.names import complete
+
+            code = complete(arguments[1:])
         else:
             from runner.cli.app import run
 

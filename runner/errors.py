@@ -12,6 +12,7 @@
     │   └── WireVersionError          5   the image speaks another version of the wire
     ├── RefusedError                  6   a grant is missing, or policy says no
     ├── ExpectationError              7   --expect or --check was not met
+    ├── StartupError                  1   what the kit does at its sandbox's start failed
     ├── TurnError                     1   the turn failed
     │   ├── ModelError                1   the model server is at fault
     │   └── LimitError                1   a limit of rounds, tokens or calls; the loop breaker
@@ -120,6 +121,10 @@ class ExpectationError(SbxError):
     """The run went through and what it was expected to do, it did not."""
 
     exit_code = 7
+
+
+class StartupError(SbxError):
+    """A startup command failed, or a file of the kit's could not be written; the agent was asked nothing."""
 
 
 class TurnError(SbxError):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+import signal
+from difflib import get_close_matches
 
 import typer
 from typer._click.exceptions import ClickException
 
 from runner.cli.failing import report
 from runner.cli.lazy import Commands
-from runner.errors import SbxError
+from runner.errors import Interrupted, SbxError, UsageError
 
 app = typer.Typer(
     cls=Commands,
@@ -27,8 +28,35 @@ def _root() -> None:
     """`--help` and `--version` of `sbx` itself are answered before any of this is imported (`runner.__main__`)."""
 
 
+EXEC_FAILED = 125
+"""Of `sbx exec`: sbx or the engine failed. Any other code is the command's own, as `docker exec` has it."""
+
+
+def asks_for_json(arguments: list[str]) -> bool:
+    """Errors are to be JSON on stdout. What `exec` hands to its command is not for us."""
+    if arguments[:1] == ["exec"]:
+        return False
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in ours or "--events" in ours
+
+
+def _message(error: ClickException) -> str:
+    near = getattr(error, "possibilities", None)
+    name = getattr(error, "option_name", "")
+    if name:
+        closest = get_close_matches(name, near or (), n=1, cutoff=0.0)
+        return f"there is no option {name}" + (f"; did you mean {closest[0]}?" if closest else "")
+    return error.format_message()
+
+
+def _usage(error: ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"`{context.command_path} --help` shows what it takes" if context else "`sbx --help`"
+
+
 def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code."""
+    as_json = asks_for_json(arguments)
     try:
         result = app(args=arguments, prog_name="sbx", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -37,16 +65,20 @@ def run(arguments: list[str]) -> int:
     except typer.Abort:
         return 130
     except KeyboardInterrupt:
-        return 130
+        interrupted = Interrupted(signal.SIGINT)
+        if as_json:
+            report(interrupted, as_json=True)
+        return interrupted.exit_code
     except ClickException as error:
-        error.show(sys.stderr)
-        return 2
+        usage = UsageError(_message(error), hint=_usage(error))
+        report(usage, as_json=as_json)
+        return EXEC_FAILED if arguments[0] == "exec" else usage.exit_code
     except SbxError as error:
-        report(error, as_json="--json" in arguments or "--events" in arguments)
-        return error.exit_code
+        report(error, as_json=as_json)
+        return EXEC_FAILED if arguments[0] == "exec" else error.exit_code
     except Exception as error:
-        report(_unexpected(error), as_json="--json" in arguments)
-        return 1
+        report(_unexpected(error), as_json=as_json)
+        return EXEC_FAILED if arguments[0] == "exec" else 1
 
 
 def _unexpected(error: Exception) -> SbxError:

@@ -9,8 +9,6 @@ import typer
 
 from runner.cli.life import NAME
 
-EXEC_FAILED = 125
-"""The sandbox or the engine failed: any other code is the command's own."""
 HOLDER_READY_WITHIN = 120.0
 """Seconds for `start`'s process in the background to have the sandbox up."""
 

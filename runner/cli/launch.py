@@ -15,6 +15,7 @@ import asyncio
 import importlib
 import os
 import secrets
+import shlex
 import shutil
 import sys
 import threading
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from runner.scripted.server import ScriptedServer
     from runner.session.booted import Booted
     from runner.session.host_hooks import HostHooks
+    from runner.session.kitsetup import KitFolder
+    from runner.session.ports import Publisher
     from runner.session.record import Record
     from runner.session.session import Session, Setup
     from runner.wire.agent import Agent
@@ -82,6 +85,8 @@ class Options:
     mounts: Sequence[str] = ()
     devices: Sequence[str] = ()
     capabilities: Sequence[str] = ()
+    publish: Sequence[str] = ()
+    startup: bool = True
     certificates: Sequence[Path] = ()
     no_cache: bool = False
     pull: bool = False
@@ -89,6 +94,8 @@ class Options:
     resume: str | None = None
     existing: bool = False
     """`name` is that of a sandbox that must be there already."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Further ones of the tools' environment."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @property
@@ -98,8 +105,8 @@ class Options:
 
 
 OF_THE_SANDBOX = (
-    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates".split()
-)
+    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates publish startup"
+).split()
 """Options that belong to the container, and so to a kept sandbox as long as it lives."""
 
 
@@ -112,6 +119,10 @@ class What:
     """The kit's folder; None for a kit that lives in an image."""
     agent: AgentFile
     plan: Plan
+    image: Image | None = None
+    """Set for a shared image, which brought the kit."""
+    bringing: tuple[KitFolder, ...] = ()
+    """The kits with hooks of their own, in order."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +149,11 @@ def prepare(options: Options) -> Prepared:
         NotFoundError: no such kit.
         RefusedError: a grant is missing.
     """
-    from runner.kits import hooks as kit_hooks
+    from runner.gateway import rules
+    from runner.gateway.required import required_hooks
+    from runner.kits import hooks as hook_files
     from runner.sandbox import workspace
+    from runner.session import kitsetup, ports
 
     folders = Folders.of(options.environ)
     what = read_kit(options)
@@ -151,7 +165,9 @@ def prepare(options: Options) -> Prepared:
         options.workspace or default_workspace(what, folders), home=home, granted="home-workspace" in grants
     )
     agent = what.agent.to_wire(
-        cli_hooks=kit_hooks.parse_hook_options(options.hooks),
+        kit_hooks=kitsetup.kit_hooks(what.bringing),
+        cli_hooks=hook_files.parse_hook_options(options.hooks),
+        policy_hooks=required_hooks(rules.load(rules.policy_paths(options.environ))),
         urls=[options.base_url] if options.base_url else (),
         model=options.model,
         yolo=options.yolo,
@@ -161,7 +177,10 @@ def prepare(options: Options) -> Prepared:
         max_tokens=agent.max_tokens if options.max_tokens is None else options.max_tokens,
         max_tool_calls=agent.max_tool_calls if options.max_tool_calls is None else options.max_tool_calls,
     )
+    for text in options.publish:
+        ports.parse_publish(text)
     warnings = (*what.agent.warnings, *what.plan.warnings, *outgoing.warnings)
+    warnings += tuple(_hopeless(what.plan)) if options.startup else ()
     if place.moved:
         warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
     history: tuple[dict[str, Any], ...] = ()
@@ -181,9 +200,12 @@ def read_kit(options: Options) -> What:
     from runner.kits import agent as agents
     from runner.kits.arguments import parse_kit_arguments
     from runner.kits.compose import compose
-    from runner.kits.find import Finder
+    from runner.kits.find import Finder, names_image
+    from runner.session.kitsetup import HOOKS_FILE, KitFolder
 
-    finder = Finder(dict(options.environ))
+    if names_image(options.sandbox):
+        return _shared_kit(options)
+    finder = Finder(dict(options.environ), image=lambda reference: _kit_in_image(options, reference))
     folder = finder.locate(options.sandbox, "sandbox").folder
     plan = compose(
         options.sandbox,
@@ -192,7 +214,48 @@ def read_kit(options: Options) -> What:
         finder=finder,
         strict=options.strict,
     )
-    return What(plan.name, folder, agents.load_folder(folder, options.environ), plan)
+    bringing = tuple(
+        KitFolder(kit.name, found)
+        for kit in plan.kits
+        if (found := finder.locate(kit.path, kit.kind).folder) and (found / HOOKS_FILE).exists()
+    )
+    return What(plan.name, folder, agents.load_folder(folder, options.environ), plan, bringing=bringing)
+
+
+def _hopeless(plan: Plan) -> list[str]:
+    """What of the startup cannot work as it must run here."""
+    from runner.kits.inspect import hopeless_startup
+
+    return [
+        f"kit {found.source}: the startup command {found.program} runs as user 0 without capabilities: {found.reason}"
+        for found in hopeless_startup(plan.startup)
+    ]
+
+
+def _shared_kit(options: Options) -> What:
+    """The kit in a shared image; the policy may want the image signed."""
+    from runner.engine import connect as connect_engine
+    from runner.gateway import rules
+    from runner.images import shared, signing
+    from runner.kits import agent as agents
+
+    for given, option in ((options.kits, "--kit"), (options.kit_args, "--kit-arg"), (options.no_cache, "--no-cache")):
+        if given:
+            raise UsageError(f"{option} changes what is built, and a shared image is built already")
+    engine = connect_engine(options.environ)
+    found = shared.open_shared(engine, options.sandbox, options.environ, pull=options.pull)
+    if wanted := signing.demanded(rules.load(rules.policy_paths(options.environ))):
+        signing.demand(engine, found.image.id, options.sandbox, wanted[1], wanted[0])
+    agent = agents.load_folder(found.folder, options.environ)
+    return What(found.plan.name, found.folder, agent, found.plan, image=found.image)
+
+
+def _kit_in_image(options: Options, reference: str) -> Path:
+    """The folder of the kit that an image carries."""
+    from runner.engine import connect as connect_engine
+    from runner.images.shared import open_shared
+
+    return open_shared(connect_engine(options.environ), reference, options.environ).folder
 
 
 def _plan_name(folder: str) -> str:
@@ -250,6 +313,16 @@ def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
         ask("capability", "capabilities", name, "--cap-add", by_user=True)
     for wish in network.wishes(_asked(options), plan):
         ask("network", "network", wish.what, wish.source, by_user=wish.by_user)
+    if options.startup:
+        from runner.kits.inspect import ROOT
+
+        for entry in plan.startup:
+            if entry.user in ROOT:
+                shown = shlex.join(entry.command)
+                wishes.append(Wish("root-startup", f"startup as user 0: {shown}", f"kit {entry.source}"))
+                relaxed.append(
+                    Relaxation("startup", f"as user 0, without capabilities: {shown}", f"kit {entry.source}")
+                )
     for kit in plan.privileged:
         ask("privileged", "privileged", "a privileged container", f"kit {kit}", by_user=False)
     if options.cpus is not None and options.cpus <= 0:
@@ -310,6 +383,8 @@ def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
     from runner.images.build import ensure
 
     options = prepared.options
+    if prepared.what.image:
+        return prepared.what.image
     environ = options.environ
     return ensure(
         engine,
@@ -357,7 +432,7 @@ async def open_session(
     from runner.wire.messages import Event
 
     options = prepared.options
-    key = _key(prepared.what.agent, options)
+    key = await asyncio.to_thread(_key, prepared, options)
     masks = await asyncio.to_thread(network.masks, prepared.outgoing, key)
     # A resumed session goes on in its own record: a new one would lack what was said before, at the next resume.
     if prepared.resumed:
@@ -371,8 +446,9 @@ async def open_session(
         way = out.enter_context(network.opened(prepared.outgoing, record.folder / network.LOG, options.environ))
         way.key, way.masks = key, masks
         if ahead:
-            order = ahead.sandbox.order
-            async with await _session(engine, prepared, image, record, order, None, server, way, ahead) as session:
+            session = await _session(engine, prepared, image, record, ahead.sandbox.order, None, server, way, ahead)
+            reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
+            async with serving(session, reached_at), session:
                 yield session
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
@@ -419,6 +495,8 @@ async def _session(
     """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
     from runner.gateway.redaction import EventMask
     from runner.sandbox.container import Sandbox
+    from runner.session import kitsetup
+    from runner.session.ports import Publisher, wanted
     from runner.session.session import Session, Setup, snapshot
     from runner.wire.messages import Event
 
@@ -427,18 +505,22 @@ async def _session(
     if server:
         agent = replace(agent, provider="demo", model="scripted", urls=(server.url,))
     _start(record, prepared, order, image, agent)
+    ports = Publisher(wanted(what.plan.ports, options.publish))
     setup = Setup(
         agent=agent,
         snapshot=snapshot(what.folder) if what.folder else b"",
-        environment={v.name: v.value for v in what.plan.environment} | way.environment,
+        environment={v.name: v.value for v in what.plan.environment} | way.environment | dict(options.variables),
         network=way.network,
         interactive=options.interactive,
         history=prepared.history,
         trust=way.trust,
         truststore=way.truststore,
+        kit=kitsetup.prepare(
+            what.plan, workspace=order.target, folders=what.bringing, startup=options.startup, read_only=order.read_only
+        ),
     )
     relay = _relay(agent, way, options)
-    banner = _banner(prepared, agent, image, order, record.id, bool(taken))
+    banner = _banner(prepared, agent, image, order, record.id, bool(taken), ports)
     locks = locks_of(prepared.folders)
     # From here on a run mostly waits for the engine; what it needs later is imported meanwhile.
     threading.Thread(target=_warm_up, daemon=True).start()
@@ -447,7 +529,11 @@ async def _session(
     elif taken:
         sandbox = Sandbox(engine, taken[0].container, order, taken[1])
     else:
-        sandbox = await Sandbox.create(engine, order, locks)
+        try:
+            sandbox = await Sandbox.create(engine, order, locks)
+        except BaseException:
+            await ports.close()
+            raise
     if options.keep:
         remember(prepared, order.name, locks)
     hooks = _host_hooks(prepared, setup)
@@ -457,6 +543,7 @@ async def _session(
         record,
         relay,
         proxy=way.egress.proxy,
+        ports=ports,
         host_hooks=hooks,
         banner=banner,
         mask=EventMask(way.masks),
@@ -504,11 +591,13 @@ def scripted_model(prepared: Prepared) -> ScriptedServer:
     return ScriptedServer(load_script(path))
 
 
-def _key(agent_file: AgentFile, options: Options) -> str:
-    """The model server's key, from the host's environment."""
-    from runner.gateway.model import read_key
+def _key(prepared: Prepared, options: Options) -> str:
+    """The model server's key."""
+    from runner.cli.network import model_key
 
-    return read_key("" if options.demo else agent_file.provider.key, options.environ)
+    if options.demo:
+        return ""
+    return model_key(prepared.what.agent.provider.key, prepared.agent.provider, prepared.agent.urls, options.environ)
 
 
 def _relay(agent: Agent, way: Opened, options: Options) -> ModelRelay:
@@ -611,7 +700,9 @@ def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent
     )
 
 
-def _banner(prepared: Prepared, agent: Agent, image: Image, order: Order, session: str, taken_up: bool) -> Banner:
+def _banner(
+    prepared: Prepared, agent: Agent, image: Image, order: Order, session: str, taken_up: bool, ports: Publisher
+) -> Banner:
     from runner.frontends.banner import Banner, count_hooks
     from runner.wire.agent import EVENTS, GUARD_EVENTS, MORE_EVENTS
 
@@ -632,6 +723,7 @@ def _banner(prepared: Prepared, agent: Agent, image: Image, order: Order, sessio
         sandbox=sandbox,
         session=session,
         workspace=str(prepared.workspace.source),
+        ports=[str(published) for published in ports.published],
         scripted=prepared.options.demo,
         warnings=prepared.warnings,
         relaxations=[f"{r.control}: {r.value} ({r.by})" for r in prepared.profile.relaxations],

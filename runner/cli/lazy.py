@@ -8,6 +8,7 @@ import typer
 from typer import _click
 from typer.core import TyperGroup
 
+from runner.cli.examples import shown
 from runner.cli.table import COMMANDS, Entry, root_help
 
 
@@ -19,7 +20,10 @@ def load(name: str, entry: Entry) -> _click.Command:
         found.rich_markup_mode, found._add_completion = None, False
     else:
         single = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-        single.command(name, context_settings=dict(entry.settings) or None, hidden=entry.hidden)(found)
+        # \b keeps the lines as they are.
+        epilog = f"\b\n{shown(name)}" if shown(name) else None
+        settings = dict(entry.settings) or None
+        single.command(name, context_settings=settings, hidden=entry.hidden, epilog=epilog)(found)
         found = single
     command = typer.main.get_command(found)
     command.name = name

@@ -257,6 +257,38 @@ def learned_lines(outgoing: Outgoing) -> list[str]:
     return ["learned: this run needs", *(f"  --allow {rule}" for rule in found)]
 
 
+def model_key(variable: str, provider: str, urls: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The model server's key: from its variable, else from the credential bound for the provider or the variable.
+
+    Raises:
+        ConfigError: there is neither, or it cannot be had.
+        RefusedError: the binding does not let it go to one of the agent's URLs.
+    """
+    from urllib.parse import urlsplit
+
+    from runner.gateway.model import read_key
+
+    if not variable or environ.get(variable, "").strip():
+        return read_key(variable, environ)
+    from runner.gateway.credentials import credentials_path, load
+    from runner.gateway.names import normalise
+
+    bindings = load(credentials_path(environ))
+    binding = bindings.get(provider) or bindings.get(variable)
+    if binding is None:
+        return read_key(variable, environ)
+    for url in urls:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if not any(domain.matches(normalise(parts.hostname or ""), port) for domain in binding.domains):
+            raise RefusedError(
+                f"the credential {binding.service} may not go to the model server {url}",
+                place=f"credential {binding.service}",
+                hint="add its host to the credential's domains: sbx secret set --domain",
+            )
+    return binding.fetch(environ)
+
+
 def model_proxy(urls: Sequence[str], environ: Mapping[str, str]) -> str:
     """URL of the company's proxy for the model's requests; empty where they go directly."""
     from urllib.parse import urlsplit

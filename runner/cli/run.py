@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import typer
 
 if TYPE_CHECKING:
     from runner.cli.launch import Prepared
+    from runner.cli.outcome import Outcome
     from runner.engine import Engine
     from runner.images.build import Image
     from runner.images.events import Progress
-
-EXAMPLES = """Examples:
-
-  sbx run hooks-demo                         talk to the demo agent
-  sbx run hooks-demo --demo -p "Which files are here?"   one question, scripted model
-  sbx run ./my-kit ~/project -p @question.txt            a kit of your own, on a folder of yours
-"""
 
 MAX_PROMPT = 32 * 1024 * 1024
 """Most bytes of a question."""
@@ -44,6 +38,13 @@ def run(
     events: bool = typer.Option(False, "--events", help="With -p: print each event as a line of JSON."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="With -p: nothing but the answer and errors."),
     timeout: float = typer.Option(None, "--timeout", help="With -p: seconds until the run is ended (code 124)."),
+    output: Path = typer.Option(None, "-o", "--output", help="With -p: write to this file what stdout would get."),
+    expect: list[str] = typer.Option(
+        [], "--expect", help="With -p: a regular expression the answer must match, or jmespath:EXPR. Repeatable."
+    ),
+    check: str = typer.Option("", "--check", help="With -p: a command run in the sandbox afterwards; must end with 0."),
+    artifact: list[str] = typer.Option([], "--artifact", help="With -p: PATH=DEST, copied out at the end. Repeatable."),
+    junit: Path = typer.Option(None, "--junit", help="With -p: write the result to this file as JUnit's XML."),
     resume: str = typer.Option(None, "--resume", help="Go on with an earlier session: its id."),
     go_on: bool = typer.Option(False, "--continue", help="Go on with the last session."),
     model: str = typer.Option("", "--model", help="Another model than agent.yaml names."),
@@ -59,6 +60,8 @@ def run(
     mount: list[str] = typer.Option([], "--mount", help="SOURCE[:TARGET[:ro]]; a further folder. Repeatable."),
     device: list[str] = typer.Option([], "--device", help="A device of the host's. Repeatable."),
     cap_add: list[str] = typer.Option([], "--cap-add", help="A further capability of the container's. Repeatable."),
+    publish: list[str] = typer.Option([], "--publish", help="[HOSTPORT:]PORT[/udp] on 127.0.0.1. Repeatable."),
+    startup: bool = typer.Option(True, "--startup/--no-startup", help="Run the kits' startup commands, or leave them."),
     cpus: float = typer.Option(None, "--cpus", help="CPUs (default 2)."),
     memory: str = typer.Option("", "--memory", help="Memory, for example 2g (default 4g)."),
     pids: int = typer.Option(None, "--pids", help="Processes (default 512)."),
@@ -71,19 +74,33 @@ def run(
     dry_run: bool = typer.Option(False, "--dry-run", help="Show what would run, and start nothing."),
 ) -> int:
     """Run an agent in a sandbox: with -p one question, without it a conversation."""
-    from runner.cli import existing, launch
-    from runner.errors import UsageError
+    from runner.cli import existing, launch, outcome
+    from runner.errors import SbxError, UsageError
 
     question = read_prompt(prompt) if prompt is not None else None
     if question is None and not dry_run and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("there is no terminal to talk on", hint='ask with -p "…", or -p - to read the question')
-    for given, option in ((json, "--json"), (events, "--events"), (timeout is not None, "--timeout"), (quiet, "-q")):
+    with_question = {
+        "--json": json,
+        "--events": events,
+        "--timeout": timeout is not None,
+        "-q": quiet,
+        "--output": output,
+        "--expect": expect,
+        "--check": check,
+        "--artifact": artifact,
+        "--junit": junit,
+    }
+    for option, given in with_question.items():
         if given and question is None and not dry_run:
             raise UsageError(f"{option} goes with -p")
     if json and events:
         raise UsageError("--json or --events, not both")
     if timeout is not None and timeout <= 0:
         raise UsageError("--timeout must be more than 0")
+    wanted = outcome.Wanted.parse(
+        seconds=timeout, expect=expect, check=check, artifacts=artifact, junit=junit, changes=json or events
+    )
     throwaway = rm if rm is not None else question is not None
     options = launch.Options(
         sandbox=sandbox,
@@ -114,21 +131,31 @@ def run(
         mounts=mount,
         devices=device,
         capabilities=cap_add,
+        publish=publish,
+        startup=startup,
         certificates=ca_certificate,
         no_cache=no_cache,
         pull=pull,
         interactive=question is None,
         resume="" if go_on and resume is None else resume,
     )
-    prepared = launch.prepare(existing.resolve(options, remove=rm is True))
-    if dry_run:
-        return _dry_run(prepared)
-    engine = launch.connect(prepared)
-    image = launch.find_image(engine, prepared, build_progress(quiet))
+    run_of = outcome.Outcome(wanted)
+    try:
+        prepared = launch.prepare(existing.resolve(options, remove=rm is True))
+        if dry_run:
+            return _dry_run(prepared)
+        engine = launch.connect(prepared)
+        image = launch.find_image(engine, prepared, build_progress(quiet))
+    except SbxError as error:
+        run_of.write_junit(error, name=case_name(question or sandbox), group=sandbox)
+        raise
     if question is None:
         return _talk(engine, prepared, image)
     mode: Literal["text", "json", "events"] = "json" if json else "events" if events else "text"
-    return _ask(engine, prepared, image, question, mode, quiet, timeout)
+    if output is None:
+        return _ask(engine, prepared, image, question, mode, quiet, run_of, sys.stdout)
+    with open_output(output) as file:
+        return _ask(engine, prepared, image, question, mode, quiet, run_of, file)
 
 
 def read_prompt(text: str) -> str:
@@ -172,6 +199,22 @@ def build_progress(quiet: bool) -> Progress:
     return BuildProgress(Output(sys.stderr))
 
 
+def open_output(path: Path) -> TextIO:
+    """The file for a result, empty from now on. Raises UsageError where it cannot be written."""
+    from runner.errors import UsageError
+
+    try:
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {path}: cannot be written: {error.strerror}", place=str(path)) from None
+
+
+def case_name(question: str) -> str:
+    """A question as the name of a test case: its first line, cut."""
+    first = question.strip().splitlines()[0]
+    return first if len(first) <= 100 else first[:99] + "…"
+
+
 def _ask(
     engine: Engine,
     prepared: Prepared,
@@ -179,7 +222,8 @@ def _ask(
     question: str,
     mode: Literal["text", "json", "events"],
     quiet: bool,
-    seconds: float | None,
+    run_of: Outcome,
+    stdout: TextIO,
 ) -> int:
     from runner.cli.launch import open_session
     from runner.cli.network import learned_lines
@@ -188,23 +232,21 @@ def _ask(
     from runner.frontends.printer import Printer
     from runner.frontends.terminal import Output, Styled
     from runner.gateway.redaction import mask_error
-    from runner.session.session import within
 
-    printer = Printer(Output(sys.stdout), Output(sys.stderr), mode, quiet=quiet)
+    printer = Printer(Output(stdout), Output(sys.stderr), mode, quiet=quiet)
 
     async def work() -> None:
         async with open_session(engine, prepared, image) as session:
-            await within(seconds, printer.run(session, question))
+            await run_of.ask(session, printer, question)
 
+    failure: SbxError | None = None
     try:
         run_async(work())
     except SbxError as error:
-        printer.fail(mask_error(error))
-        return error.exit_code
-    printer.finish()
+        failure = mask_error(error)
     Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])
-    document = printer.document
-    return 0 if document.status in ("completed", "stopped") else 1
+    run_of.report(printer, failure, name=case_name(question), group=prepared.what.name)
+    return failure.exit_code if failure else 0
 
 
 def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:

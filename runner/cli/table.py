@@ -37,11 +37,12 @@ class Entry:
         self.hidden = hidden
 
 
-PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+PASS_ON = {"allow_interspersed_args": False}
 """Options after the first argument belong to another command."""
 
 COMMANDS: Mapping[str, Entry] = {
     "run": Entry("run:run", "Run an agent in a sandbox: with -p one question, without it a conversation."),
+    "batch": Entry("batch:batch", "Ask many questions, each in a throwaway sandbox of its own."),
     "create": Entry("life:create", "Make a kept sandbox, and start nothing in it."),
     "ls": Entry("life:ls", "List the sandboxes of this engine, by name."),
     "exec": Entry("entry:execute", "Run a command in a sandbox as the workspace's owner.", PASS_ON),
@@ -53,12 +54,16 @@ COMMANDS: Mapping[str, Entry] = {
     "stop": Entry("life:stop", "Stop sandboxes; a kept one keeps its home."),
     "rm": Entry("life:rm", "Remove sandboxes with their homes."),
     "prune": Entry("life:prune", "Remove what dead runs left behind."),
+    "completion": Entry("completion:completion", "Print a script that completes commands, options and names."),
     "hold": Entry("entry:hold", "The process in the background of `sbx start`.", hidden=True),
     "log": Entry("log:log", "Show the record of a session, each line with its time."),
     "report": Entry("log:report", "Write a session as one self-contained HTML page."),
     "session": Entry("log:session_app", "Earlier sessions: list, show, remove, export."),
     "policy": Entry("policy:policy_app", "What may leave a sandbox: check a host, list the rules, show the log."),
     "secret": Entry("secret:secret_app", "Credentials for kits: bind, list, remove, check."),
+    "kit": Entry("kit:app", "Check, show, begin and list kits."),
+    "image": Entry("image:app", "Build, share, compare, check and sign images."),
+    "hook": Entry("hook:app", "Hooks: try one, import those of another agent, list a sandbox's chain."),
     "doctor": Entry("doctor:doctor", "Check the engine, the disk, the base image and the model server."),
 }
 

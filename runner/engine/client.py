@@ -44,11 +44,13 @@ class Engine:
     Args:
         at: its address.
         version: the API version to speak, such as `1.41`.
+        podman: it is podman, which speaks Docker's API with a few words meant otherwise.
     """
 
-    def __init__(self, at: Endpoint, version: str):
+    def __init__(self, at: Endpoint, version: str, *, podman: bool = False):
         self.endpoint = at
         self.version = version
+        self.podman = podman
 
     @cached_property
     def api(self) -> docker.APIClient:
@@ -186,7 +188,8 @@ def connect(environ: Mapping[str, str] = os.environ, *, timeout: float = CONNECT
             place=at.address,
             hint="upgrade it to version 20.10 or newer",
         )
-    return Engine(at, ".".join(map(str, min(numbers, HIGHEST_API))))
+    version = ".".join(map(str, min(numbers, HIGHEST_API)))
+    return Engine(at, version, podman="libpod-api-version" in headers)
 
 
 def _ask(

@@ -35,6 +35,8 @@ class Banner:
     """The model is the built-in scripted one."""
     instructions: str = ""
     """What was added to the system prompt, for example `AGENTS.md (120 tokens)`."""
+    ports: Sequence[str] = ()
+    """The published ports."""
     warnings: Sequence[str] = ()
     relaxations: Sequence[str] = ()
     """Grants and everything else that is weaker than the default profile."""
@@ -63,6 +65,8 @@ def banner_lines(banner: Banner) -> list[Styled]:
     fact("yolo", "on, tool calls run without asking" if banner.yolo else "off, changing tool calls ask first")
     fact("image", banner.image)
     fact("network", banner.network)
+    for port in banner.ports:
+        fact("port", port)
     fact("context", banner.instructions)
     fact("hooks", " ".join(f"{event}×{number}" for event, number in banner.hooks) or "none")
     if banner.not_failing:

@@ -86,7 +86,7 @@ def hook_table(lines: Sequence[Line]) -> list[Styled]:
     """`hook_rows` as a table: `sbx log --hooks`."""
     rows = hook_rows(lines)
     titles = ("TIME", "EVENT", "HOOK", "VERDICT", "MS", "REASON")
-    return _table([titles, *rows], right={4}) if rows else [Styled("no hook ran", "dim")]
+    return table([titles, *rows], right={4}) if rows else [Styled("no hook ran", "dim")]
 
 
 def stats_lines(lines: Sequence[Line]) -> list[Styled]:
@@ -195,7 +195,8 @@ def _unspilled(line: Line, folder: Path) -> Line:
     return Line(line.time, line.number, line.name, data)
 
 
-def _table(rows: Sequence[Sequence[str]], right: set[int]) -> list[Styled]:
+def table(rows: Sequence[Sequence[str]], right: set[int]) -> list[Styled]:
+    """Rows as aligned columns, the first one the titles; the columns in `right` are aligned there."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for index, row in enumerate(rows):

@@ -44,7 +44,7 @@ class Printer:
         self.mode = mode
         self.document = Document()
         self._deltas = deltas
-        self._quiet = quiet
+        self.quiet = quiet
         self._renderer = Renderer()
 
     async def run(self, session: SessionLike, prompt: str) -> Document:
@@ -54,7 +54,7 @@ class Printer:
         """
         session.on_ask = nobody
         self.document.session = session.banner.session
-        if not self._quiet:
+        if not self.quiet:
             self.stderr.lines(banner_lines(session.banner))
         async with contextlib.aclosing(_generator(session.ask(prompt))) as events:
             async for event in events:
@@ -80,7 +80,7 @@ class Printer:
 
     async def _show(self, session: SessionLike, event: Event) -> None:
         self.document.event(event)
-        if not self._quiet:
+        if not self.quiet:
             self.stderr.lines(self._renderer.lines(event))
         if self.mode == "events" and (self._deltas or event.name not in QUIET_EVENTS):
             gone = self.stdout.closed

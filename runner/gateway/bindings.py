@@ -1,7 +1,7 @@
 """Writes `credentials.yaml`, and keeps secrets that the user gave to `sbx` itself.
 
-A kept secret is a file of its own beside it, `secrets/SERVICE`, readable by its owner only; the binding names it as any
-other file. What a person wrote in `credentials.yaml`, comments too, stays as it is: only the service's own lines change.
+A kept secret is a file of its own beside it, `secrets/SERVICE`, readable by its owner only; the binding names it as
+any other file. What a person wrote in `credentials.yaml` stays, comments too: only the service's own lines change.
 """
 
 from __future__ import annotations

@@ -171,31 +171,8 @@ class Commands:
         if process := self._running.get(exec_id):
             process.resize(rows, columns)
 
-    async def forward(self, channel: int, port: int) -> None:
+    async def forward(self, message: m.Forward) -> None:
         """Joins a client of a published port to the program that listens in the container."""
-        stream = self._mux.accept(channel)
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError as error:
-            stream.reset(f"nothing listens on port {port} in the sandbox: {error.strerror}")
-            return
+        from runner.guest.forwarding import forward
 
-        async def inward() -> None:
-            async for data in stream:
-                writer.write(data)
-                await writer.drain()
-            writer.write_eof()
-
-        async def outward() -> None:
-            while data := await reader.read(PIECE):
-                await stream.write(data)
-            stream.close()
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(inward())
-                group.create_task(outward())
-        except* OSError as errors:
-            stream.reset(str(errors.exceptions[0]))
-        finally:
-            writer.close()
+        await forward(self._mux.accept(message.channel), message.port, message.protocol)

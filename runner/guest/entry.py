@@ -71,8 +71,7 @@ def become_guest(workspace: str) -> Guest:
         owner = owner._replace(name=_give_names(owner))
         _give_home(command.HOME, owner)
         _make_folders()
-        if owner.uid == 0:
-            _take_from_root()
+        _take_from_root()
     except OSError as error:
         _refuse(EXIT_CAPABILITY, f"the container cannot be prepared: {error}")
     _become(GUEST_UID)
@@ -177,8 +176,9 @@ def _make_folders() -> None:
 
 
 def _take_from_root() -> None:
-    """Gives to the guest what a U that is root would own by that alone: it could rename what lies in /tmp in spite of
-    the sticky bit, and put a link of its own in the place of /dev/stdin, from which a guard reads its question."""
+    """Gives to the guest what uid 0 would own by that alone, be it U or a startup command: it could rename what lies in
+    /tmp in spite of the sticky bit, and put a link of its own in the place of /dev/stdin, from which a guard reads its
+    question."""
     for folder in ("/tmp", "/var/tmp", "/run", "/dev", "/dev/shm", "/dev/mqueue"):  # noqa: S108
         try:
             os.chown(folder, GUEST_UID, GUEST_UID, follow_symlinks=False)

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.guest.hooks.results import Stop
-from runner.guest.model.history import assistant_message, tool_message, user_message
+from runner.guest.model.history import assistant_message, to_messages, tool_message, user_message
 from runner.guest.model.items import Answer
-
-CANCELLED = "[cancelled by the user before it finished]"
+from runner.wire.markers import CANCELLED, NO_ANSWER, UNKNOWN_RESULT
 
 Message = dict[str, Any]
 
@@ -26,8 +25,8 @@ class History:
     """
 
     def __init__(self, messages: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.messages: list[Message] = [dict(message) for message in messages]
-        self.settle("[the session ended before this call finished]")
+        self.messages: list[Message] = []
+        self.replace(messages)
 
     def user(self, text: str, context: Sequence[str] = ()) -> Message:
         return self._add(user_message(text, context))
@@ -43,12 +42,25 @@ class History:
         self.user(stop.marker)
         self.assistant(Answer(stop.response or stop.marker))
 
-    def settle(self, text: str = CANCELLED) -> None:
-        """Gives every open call a result, and a question without an answer an answer."""
+    def settle(self, calls: str = CANCELLED, answer: str = CANCELLED) -> None:
+        """Gives every open call a result, and a question without an answer an answer.
+
+        Args:
+            calls, answer: the text of each.
+        """
         for call_id in self._open_calls():
-            self.tool(call_id, text)
+            self.tool(call_id, calls)
         if self.messages and self.messages[-1]["role"] != "assistant":
-            self.assistant(Answer(text))
+            self.assistant(Answer(answer))
+
+    def replace(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Another conversation."""
+        self.messages[:] = [dict(message) for message in messages]
+        self.settle(UNKNOWN_RESULT, NO_ANSWER)
+
+    def normalise(self) -> None:
+        """Makes the messages those that are sent, so that a count of them means the same to the host's record."""
+        self.messages[:] = to_messages(self.messages)
 
     def _add(self, message: Message) -> Message:
         self.messages.append(message)

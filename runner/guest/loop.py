@@ -3,14 +3,16 @@
     question
       └─ preGeneration hooks          may stop it (the text is forgotten), replace it, add context
     round, until the model calls no tool, at most `max_turns` times
+      ├─ room                         old outputs pruned, or the conversation compacted, when the window is nearly full
       ├─ preModelRequest hooks        may choose the model and the system prompt of this request
       ├─ model                        streamed through the textDelta hooks; retried by the client within its bounds
       ├─ for each call, in order (all together, stage by stage, with `parallelTools`)
       │    ├─ preToolCall hooks       may deny, rewrite, answer in the tool's place
-      │    ├─ consent                 unless yolo: permissionRequest hooks, then a person
+      │    ├─ consent                 the agent's rules; unless yolo: permissionRequest hooks, then a person
       │    ├─ the tool                as the owner of the workspace
       │    └─ postToolCall hooks      may rewrite the output, add context
-      └─ steering                     what a person typed meanwhile, through preGeneration too
+      ├─ steering                     what a person typed meanwhile, through preGeneration too
+      └─ the answer's form              with `structuredOutput`: asked for again, at most twice
     stop hooks                        may push the turn on, with a reason as the next question
     postGeneration hooks              whatever the outcome, also after a cancel
 
@@ -21,19 +23,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runner.guest import room
+from runner.guest.consent import Consent
 from runner.guest.history import History, Message
 from runner.guest.hooks import HookChain, TextFilter
-from runner.guest.hooks.results import PreToolCall, Stop, ToolCall, denied_marker
+from runner.guest.hooks.results import PreToolCall, Stop, ToolCall
 from runner.guest.model.failure import ModelFailure
 from runner.guest.model.items import Answer, Call, Notice, ReasoningDelta, Retrying, TextDelta, Waiting
-from runner.guest.tools.base import Tool
+from runner.guest.structured import TRIES, Form
+from runner.guest.tools.base import Tool, ToolResult
 from runner.wire.agent import Agent
+from runner.wire.markers import NOT_RUN, compact, denied_marker, ending
 from runner.wire.messages import TurnDone
+from runner.wire.mux import MuxClosed
 
 if TYPE_CHECKING:
     from runner.guest.model.client import Model
@@ -48,8 +56,6 @@ POST_HOOKS_WITHIN = 120.0
 """Seconds that the postGeneration hooks may take after a cancel."""
 
 Emit = Callable[[str, dict[str, Any]], None]
-Consent = Callable[[ToolCall, str], Awaitable[str]]
-"""Asks a person about (call as it will run, why it asks); answers an empty string for yes, else the reason for no."""
 
 
 class ModelSource(Protocol):
@@ -85,6 +91,9 @@ class _Turn:
     calls: int = 0
     pushed: int = 0
     leaks: int = 0
+    formless: int = 0
+    """Answers that were not as `structuredOutput` wants them."""
+    formed: bool = False
     usage: dict[str, int] = field(default_factory=dict)
     last_call: tuple[str, str] = ("", "")
     same: int = 0
@@ -117,7 +126,8 @@ class Loop:
         source: finds the model.
         tools: what the model may call.
         emit: takes each event.
-        consent: asks a person; used when the agent is not `yolo` or a hook wants it.
+        consent: the agent's rules, and the way to a person, who is asked when the agent is not `yolo` or a hook wants it.
+        form: what the answer must be like; None for any text.
     """
 
     def __init__(
@@ -130,6 +140,7 @@ class Loop:
         tools: Sequence[Tool],
         emit: Emit,
         consent: Consent,
+        form: Form | None = None,
     ) -> None:
         self.agent = agent
         self.history = history
@@ -139,7 +150,28 @@ class Loop:
         self._tools = {tool.name: tool for tool in tools}
         self._emit = emit
         self._consent = consent
+        self._form = form
         self._steering: list[str] = []
+        self._meter = room.Meter()
+        self._measure()
+
+    @property
+    def tools(self) -> list[Tool]:
+        """What the model may call, in the order in which it is told."""
+        return list(self._tools.values())
+
+    def set_tools(self, tools: Sequence[Tool]) -> None:
+        """Other tools from now on. Only between turns: a prompt's beginning stays the same within one."""
+        self._tools = {tool.name: tool for tool in tools}
+        self._measure()
+
+    def _measure(self) -> None:
+        self._meter = room.Meter(len(self._system) + room.size_of_tools(self.tools))
+
+    def forget(self, history: Sequence[Message] = ()) -> None:
+        """Goes on with another conversation, usually none. Only between turns."""
+        self.history.replace(history)
+        self._meter.forget()
 
     def steer(self, text: str) -> None:
         """Keeps what a person typed until the running batch of tool calls is over."""
@@ -154,16 +186,18 @@ class Loop:
         self._emit("turn.start", {"turn": turn_id})
         try:
             await self._answer(turn, prompt)
+            await self._check_form(turn)
         except asyncio.CancelledError:
             turn.status, turn.reason, turn.error = "cancelled", "cancelled", ""
         except TurnFailed as failed:
             turn.fail(failed.reason, str(failed))
         except ModelFailure as failure:
             turn.fail(f"model-{failure.kind}", "\n".join(filter(None, (failure.message, failure.hint))))
-            if failure.partial and failure.partial.text:
-                turn.answer = failure.partial.text
-                self.history.assistant(Answer(turn.answer))
-        self.history.settle()
+            self._cut_short(turn, failure.partial.text if failure.partial else "")
+        if turn.status == "cancelled":
+            self.history.settle()
+        else:
+            self.history.settle(NOT_RUN, ending(turn.status, turn.error))
         try:
             async with asyncio.timeout(POST_HOOKS_WITHIN if turn.status == "cancelled" else None):
                 post = await self.hooks.post_generation(turn.question, turn.answer, turn.error, turn.usage)
@@ -211,7 +245,9 @@ class Loop:
         """Puts the question into the history. False when a hook stopped it."""
         pre = await self.hooks.pre_generation(prompt)
         if pre.stopped:
+            self.history.blocked(pre.stopped)
             self._blocked(turn, pre.stopped)
+            turn.question = pre.stopped.marker
             return False
         turn.question = pre.prompt
         self._emit("turn.question", {"turn": turn.id, "prompt": pre.prompt, "context": list(pre.context)})
@@ -219,8 +255,7 @@ class Loop:
         return True
 
     def _blocked(self, turn: _Turn, stop: Stop) -> None:
-        self.history.blocked(stop)
-        turn.question, turn.answer = stop.marker, stop.response or stop.marker
+        turn.answer = stop.response or stop.marker
         turn.status, turn.reason = "stopped", "hook"
         if stop.failed:
             turn.fail("hook-error", stop.reason)
@@ -238,7 +273,7 @@ class Loop:
                 await self._calls(turn, answer.calls)
                 if turn.terminate:
                     return
-            elif not self._steering:
+            elif not self._steering and await self._well_formed(turn, answer):
                 return
             await self._take_steering(turn)
             if 0 < self.agent.max_tokens <= _total(turn.usage):
@@ -247,16 +282,40 @@ class Loop:
                 )
         raise TurnFailed("max-turns", f"the turn was not over after {self.agent.max_turns} rounds (maxTurns)")
 
+    async def _well_formed(self, turn: _Turn, answer: Answer) -> bool:
+        """Whether the answer is as `structuredOutput` wants it; else the model has been told what is wrong."""
+        if self._form is None:
+            return True
+        text, wrong = await self._form.check(answer.text)
+        if not wrong:
+            turn.answer, turn.formed = text, True
+            return True
+        turn.formless += 1
+        if turn.formless > TRIES:
+            raise TurnFailed("structured-output", f"the answer is not as structuredOutput wants it: {wrong}")
+        self._notice("warning", f"the answer is not as structuredOutput wants it, and is asked for again: {wrong}")
+        again = self._form.again(wrong)
+        self._emit("turn.pushed", {"turn": turn.id, "hook": "structuredOutput", "prompt": again})
+        await self._keep(self.history.user(again))
+        return False
+
+    async def _check_form(self, turn: _Turn) -> None:
+        """A turn that hooks ended has an answer that the model did not mean as one."""
+        if self._form and not turn.formed:
+            turn.answer, wrong = await self._form.check(turn.answer)
+            if wrong:
+                raise TurnFailed("structured-output", f"the answer is not as structuredOutput wants it: {wrong}")
+
     async def _take_steering(self, turn: _Turn) -> None:
         texts, self._steering = self._steering, []
         for text in texts:
             pre = await self.hooks.pre_generation(text)
             if pre.stopped:
                 stop = pre.stopped
-                self._emit("turn.dropped", {"turn": turn.id, "hook": stop.hook, "reason": stop.reason})
-                self._notice("warning", f"what was typed is dropped: {stop.reason}")
+                said = {"hook": stop.hook, "reason": stop.reason, "response": stop.response or stop.marker}
+                self._emit("turn.blocked", {"turn": turn.id, **said})
                 continue
-            self._emit("turn.steer", {"turn": turn.id, "text": pre.prompt, "context": list(pre.context)})
+            self._emit("turn.question", {"turn": turn.id, "prompt": pre.prompt, "context": list(pre.context)})
             await self._keep(self.history.user(pre.prompt, pre.context))
 
     async def _keep(self, message: Message) -> None:
@@ -266,8 +325,84 @@ class Loop:
         kept = await self.hooks.message(message)
         if kept.failed:
             raise TurnFailed("hook-error", kept.failed)
-        message.clear()
-        message.update(kept.message)
+        if message != kept.message:
+            message.clear()
+            message.update(kept.message)
+            self._emit("message.kept", {"role": message.get("role"), "content": message.get("content")})
+
+    # ---- room
+
+    async def compact(self, turn_id: int) -> TurnDone:
+        """Makes room because a person wants it. Cancelling the task leaves everything as it was."""
+        turn = _Turn(turn_id)
+        try:
+            if not await self._compact(turn, await self._source.model(), "asked for", 0):
+                turn.reason = "nothing-to-compact"
+                self._notice("info", "there is nothing to compact yet")
+        except asyncio.CancelledError:
+            turn.status, turn.reason = "cancelled", "cancelled"
+        except (ModelFailure, TurnFailed) as failed:
+            turn.fail("compact", str(failed))
+            self._notice("error", f"the conversation was not compacted: {failed}")
+        return TurnDone(turn_id, turn.status, "", turn.reason, turn.error, turn.usage)
+
+    async def _make_room(self, turn: _Turn, model: Model) -> None:
+        """Before a request that would leave too little of the window free."""
+        window = model.context_window
+        if not window or self._meter.used(self.history.messages) + room.reserve(window) <= window:
+            return
+        self._normalise()
+        if pruned := room.prune(self.history, window):
+            self._meter.forget()
+            self._emit("context.pruned", {"keep": pruned.keep, "outputs": pruned.outputs, "tokens": pruned.tokens})
+            if self._meter.used(self.history.messages) + room.reserve(window) <= window:
+                return
+        try:
+            await self._compact(turn, model, "the window is nearly full")
+        except ModelFailure as failure:
+            self._notice("warning", f"the conversation was not compacted: {failure.message}")
+
+    def _normalise(self) -> None:
+        count = len(self.history.messages)
+        self.history.normalise()
+        if len(self.history.messages) != count:
+            self._meter.forget()
+
+    async def _compact(self, turn: _Turn, model: Model, why: str, part: float = room.KEPT_PART) -> bool:
+        """Has the model write a summary that stands for all but the newest messages. False: nothing to leave out.
+
+        Args:
+            why: for the user.
+            part: of the window, what the newest messages may take.
+
+        Raises:
+            ModelFailure: it did not write one; nothing has changed.
+        """
+        window = model.context_window or room.UNKNOWN_WINDOW
+        self._normalise()
+        messages = self.history.messages
+        before = self._meter.used(messages)
+        keep = room.kept_messages(messages, int(window * part))
+        old = messages[: len(messages) - keep]
+        if room.is_summary(old):
+            return False
+        self._emit("context.compacting", {"tokens": before, "window": model.context_window, "why": why})
+        answer: Answer | None = None
+        async with aclosing(model.stream(room.summary_messages(old, window), ())) as items:
+            async for item in items:
+                if isinstance(item, Answer):
+                    answer = item
+        if answer is None or not answer.text.strip():
+            raise ModelFailure("empty", "the model wrote no summary")
+        turn.count(answer.usage)
+        message = room.summary(answer.text.strip(), old, messages[len(old) :], asking=turn.rounds > 0)
+        await self._keep(message)
+        self.history.messages[:] = compact(messages, message["content"], keep)
+        self._meter.forget()
+        after = self._meter.used(self.history.messages)
+        said = {"summary": message["content"], "keep": keep, "messages": len(old), "before": before, "after": after}
+        self._emit("context.compacted", said)
+        return True
 
     # ---- the model
 
@@ -275,17 +410,24 @@ class Loop:
         """The model's next answer; None when a hook stopped the turn before the request."""
         model = await self._source.model()
         self.hooks.model = model.name
+        await self._make_room(turn, model)
         name, system, context = model.name, self._system, list[str]()
         if self.hooks.has("preModelRequest"):
             wanted = await self.hooks.pre_model_request(model.name, self._system, turn.rounds)
             if wanted.stopped:
                 self._blocked(turn, wanted.stopped)
+                self.history.assistant(Answer(turn.answer))
                 return None
             name, system, context = wanted.model, wanted.system, list(wanted.context)
+        prompt: Message = {"role": "system", "content": "\n\n".join([system, *context])}
         self._emit("model.request", {"turn": turn.id, "round": turn.rounds})
         started = time.monotonic()
-        messages = [{"role": "system", "content": "\n\n".join([system, *context])}, *self.history.messages]
-        answer = await self._stream(turn, model, messages, name)
+        try:
+            answer = await self._stream(turn, model, prompt, name)
+        except ModelFailure as failure:
+            if failure.kind != "overflow" or not await self._compact(turn, model, failure.message):
+                raise
+            answer = await self._stream(turn, model, prompt, name)
         turn.count(answer.usage)
         self._emit(
             "model.answer",
@@ -304,9 +446,16 @@ class Loop:
         if answer.cut_off:
             self._notice("warning", "the answer was cut off at the model's token limit")
         await self._keep(self.history.assistant(answer))
+        self._meter.counted(answer.usage, len(self.history.messages))
         return answer
 
-    async def _stream(self, turn: _Turn, model: Model, messages: list[Message], name: str) -> Answer:
+    async def _stream(self, turn: _Turn, model: Model, prompt: Message, name: str) -> Answer:
+        messages = [prompt, *self.history.messages]
+        tools: Sequence[Tool] = self.tools
+        more: dict[str, Any] = {}
+        if self._form and (turn.formless or not tools):
+            # A server that is held to a form calls no tools, so it is held to one only when none are wanted any more.
+            tools, more = (), self._form.request
         filtered = TextFilter(self.hooks)
         shown: list[str] = []
         answer: Answer | None = None
@@ -317,7 +466,7 @@ class Loop:
                 self._emit("model.delta", {"text": text})
 
         try:
-            async with aclosing(model.stream(messages, list(self._tools.values()), model=name)) as items:
+            async with aclosing(model.stream(messages, tools, model=name, more=more)) as items:
                 async for item in items:
                     if isinstance(item, TextDelta):
                         show(await filtered.feed(item.text) if filtered.active else item.text)
@@ -346,7 +495,7 @@ class Loop:
         return replace(answer, text="".join(shown)) if filtered.active else answer
 
     def _cut_short(self, turn: _Turn, text: str) -> None:
-        """A cancel in mid-answer: what was shown stays."""
+        """A cancel or a failure in mid-answer: what was shown stays."""
         if text:
             turn.answer = text
             self.history.assistant(Answer(text))
@@ -383,31 +532,32 @@ class Loop:
         pre = await self.hooks.pre_tool_call(asked)
         turn.terminate = turn.terminate or pre.terminate
         if pre.denied is not None:
-            self._denied(call, pre.input, pre.denied_by, pre.denied)
-            return _Refused(denied_marker(pre.denied), pre.context)
-        tool = self._tools[call.name]
-        if pre.result is None and (pre.ask or (tool.changing and not self.agent.yolo)):
-            runs = ToolCall(call.id, call.name, pre.input)
-            reason, by = await self._permission(runs, pre)
+            return self._denied(call, pre.input, pre.denied_by, pre.denied, pre.context)
+        if pre.result is None:
+            reason, by = await self._permission(ToolCall(call.id, call.name, pre.input), pre)
             if reason:
-                self._denied(call, pre.input, by, reason)
-                text = denied_marker(reason) if by not in ("consent",) else f"[denied by the user: {reason}]"
-                return _Refused(text, pre.context)
+                return self._denied(call, pre.input, by, reason, pre.context)
         return pre
 
     async def _permission(self, call: ToolCall, pre: PreToolCall) -> tuple[str, str]:
         """Why the call may not run and who says so; empty when it may."""
+        ruling, rule = self._consent.rule(call)
+        if ruling == "deny":
+            return rule, "consent"
+        if not pre.ask and (self.agent.yolo or ruling == "allow" or not self._tools[call.name].changing):
+            return "", ""
         permission = await self.hooks.permission_request(call, forced=pre.ask)
         if permission.allowed is False:
             return permission.reason, permission.by
         if permission.allowed and not pre.ask:
             return "", ""
         why = f"the hook {pre.asked_by} wants a person to decide" if pre.ask else ""
-        return await self._consent(call, why), "consent"
+        return await self._consent.person(call, why), "consent"
 
-    def _denied(self, call: Call, arguments: Any, by: str, reason: str) -> None:
+    def _denied(self, call: Call, arguments: Any, by: str, reason: str, context: Sequence[str] = ()) -> _Refused:
         data = {"id": call.id, "name": call.name, "input": dict(arguments), "by": by, "reason": reason}
-        self._emit("tool.denied", data)
+        self._emit("tool.denied", {**data, "context": list(context)} if context else data)
+        return _Refused(denied_marker(reason, by), tuple(context))
 
     def _unusable(self, turn: _Turn, call: Call) -> _Refused:
         """A call that cannot be run is an error that the model can read; nothing ran, so no hook is asked."""
@@ -429,7 +579,13 @@ class Loop:
         if pre.result is not None:
             return pre.result, pre.result_is_error, {"ms": 0.0, "by": "hook"}
         started = time.monotonic()
-        result = await self._tools[call.name].run(dict(pre.input), call.id)
+        try:
+            result = await self._tools[call.name].run(dict(pre.input), call.id)
+        except MuxClosed:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            result = ToolResult(f"the tool {call.name} failed: {type(error).__name__}: {error}", True)
         elapsed = round((time.monotonic() - started) * 1000, 2)
         return result.output, result.is_error, {**result.data, "ms": elapsed}
 
@@ -463,6 +619,8 @@ class Loop:
     async def _result(self, turn: _Turn, call: Call, output: str, context: tuple[str, ...]) -> None:
         """The call's output into the history, and the loop breaker's look at it."""
         note = self._watch(turn, call, output)
+        if note:
+            self._emit("tool.note", {"id": call.id, "text": note})
         await self._keep(self.history.tool(call.id, output + note, context))
         if turn.same >= SAME_CALL_END:
             raise TurnFailed("loop", f"the model made the same {call.name} call {turn.same} times with the same result")

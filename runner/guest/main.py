@@ -23,25 +23,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from runner.guest.commands import Commands
+from runner.guest.consent import Consent
+from runner.guest.context import Reader
+from runner.guest.disk import Watch
 from runner.guest.history import History
-from runner.guest.hooks import CONTEXT_LABEL, HookChain, ToolCall
+from runner.guest.hooks import HookChain
 from runner.guest.hooks.host import OverTheWire
 from runner.guest.hooks.trying import try_hook
 from runner.guest.loop import Loop
 from runner.guest.model.failure import ModelFailure
 from runner.guest.prompt import system_prompt
-from runner.guest.spawn.command import Command
+from runner.guest.remote import RemoteTool
+from runner.guest.spawn.command import HOME, RUN_DIR, Command
 from runner.guest.spawn.spawner import Spawner
-from runner.guest.tools.base import Place, environment_for
+from runner.guest.startup import AtStart, StartupFailed, instructions_prompt
+from runner.guest.structured import Form
+from runner.guest.tools.asking import AskUser, ReadSkill
+from runner.guest.tools.base import Place, Tool, environment_for
 from runner.guest.tools.bash import Jobs
 from runner.guest.tools.registry import tools_for
 from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.agent import CLOSED, PROXIED
+from runner.wire.markers import CONTEXT_LABEL
 from runner.wire.mux import Mux, MuxClosed
 from runner.wire.pipes import PipeTransport
 
 if TYPE_CHECKING:
+    from httpx import AsyncBaseTransport
+
     from runner.guest import entry
     from runner.guest.model.client import Model
     from runner.guest.model.transport import WireTransport
@@ -50,6 +60,7 @@ CONFIG = Path("/run/sbx/config")
 """Where the kit's folder is laid, readable by everyone, written by nobody."""
 HOOKS = "/opt/sbx/hooks"
 MAX_SNAPSHOT = 32 * 1024 * 1024
+MAX_CONTENTS = 80 * 1024 * 1024
 _OWN_VARIABLES = frozenset({"HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_"})
 """Of the container's environment, what is the guest's own."""
 HELLO_WITHIN = 24 * 3600.0
@@ -90,7 +101,8 @@ class Guest:
         self._model: asyncio.Task[Model] | None = None
         self._commands: Commands | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._decided: dict[str, str] = {}
+        self._tools: list[Tool] = []
+        self._remote: list[Tool] = []
         self._fatal = False
         self._call = ""
         self._open = AsyncExitStack()
@@ -157,9 +169,14 @@ class Guest:
                 if self._loop:
                     self._loop.steer(message.text)
             case m.New():
+                self._task(self._new(message))
+            case m.Tools():
+                self._remote = [RemoteTool.of(each, self._request) for each in message.tools]
                 if self._loop:
-                    self._loop.history.messages.clear()
-                    self._emit("session.new", {})
+                    self._loop.set_tools([*self._tools, *self._remote])
+            case m.Compact():
+                self._turn_id = message.id
+                self._turn = self._task(self._compact(message.id))
             case m.Cancel():
                 if self._turn and message.turn == self._turn_id:
                     self._turn.cancel()
@@ -174,7 +191,7 @@ class Guest:
             case m.TryHook():
                 self._task(self._try_hook(message))
             case m.Forward():
-                self._task(self._with_commands(lambda c: c.forward(message.channel, message.port)))
+                self._task(self._with_commands(lambda c: c.forward(message)))
 
     async def _with_commands(self, act: Callable[[Commands], Coroutine[Any, Any, None]]) -> None:
         await self._started()
@@ -219,6 +236,9 @@ class Guest:
             await asyncio.to_thread(_lay_snapshot, data, CONFIG)
         else:
             await asyncio.to_thread(CONFIG.mkdir, mode=0o755, parents=True, exist_ok=True)
+        if hello.setup.contents:
+            data = await self._mux.accept(hello.setup.contents).read_all(MAX_CONTENTS)
+            await asyncio.to_thread(_lay_snapshot, data, Path(RUN_DIR))
         await self._check_canary(hello)
         agent = hello.agent
         image = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
@@ -230,12 +250,17 @@ class Guest:
             added = trust.lay(hello.trust, base64.b64decode(hello.truststore), path) | added
         environment = environment_for(self._owner, hello.workspace, image, added)
         place = Place(hello.workspace, self._owner, environment)
-        tools = tools_for(agent.tools, self._spawner, place, self._jobs)
         self._commands = Commands(self._mux, self._spawner, place)
         if hello.network in (CLOSED, PROXIED):
             from runner.guest import proxy
 
             await self._open.enter_async_context(proxy.serve(self._mux, call=lambda: self._call))
+        at_start = AtStart(hello.setup, self._spawner, place, self._emit)
+        self._open.push_async_callback(at_start.close)
+        try:
+            await at_start.run()
+        except StartupFailed as error:
+            raise Fatal("startup", str(error)) from None
         hooks = HookChain(
             agent.hooks,
             self._spawner,
@@ -252,15 +277,35 @@ class Guest:
         begun = await hooks.session_start()
         if begun.stopped:
             raise Fatal("refused", f"the hook {begun.stopped.hook} refuses the session: {begun.stopped.reason}")
+        reader = Reader(self._spawner, place, str(CONFIG), self._emit)
+        loaded = await reader.load(
+            agents_md=agent.agents_md, files=agent.context, skills_dirs=agent.extra.get("skills_dir", ())
+        )
+        self._tools = tools_for(_possible(agent.tools, hello), self._spawner, place, self._jobs)
+        if "ask_user" in _possible(agent.tools, hello):
+            self._tools.append(AskUser(self.ask))
+        if loaded.skills:
+            self._tools.append(ReadSkill(self._spawner, place, loaded.skills))
+        form = None if agent.structured_output is None else Form(agent.structured_output, self._request)
+        tools = [*self._tools, *self._remote]
         system = system_prompt(
             agent.system,
             workspace=hello.workspace,
             tools=[t.name for t in tools],
             network=hello.network,
-            extra=[*agent.context, *(f"{CONTEXT_LABEL}\n{piece}" for piece in begun.context)],
+            extra=[
+                *loaded.parts,
+                *instructions_prompt(hello.setup.instructions, agent.tools),
+                *(f"{CONTEXT_LABEL}\n{piece}" for piece in begun.context),
+                *([form.instruction] if form else []),
+            ],
         )
-        self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, self._consent)
+        rules = agent.extra.get("consent", {})
+        consent = Consent(self.ask, hello.workspace, rules.get("allow", ()), rules.get("deny", ()))
+        self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, consent, form)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
+        if hello.disk:
+            self._task(self._watch_disk(hello.disk, hello.disk_files))
         if hello.interactive:
             self._model_task()
 
@@ -279,7 +324,11 @@ class Guest:
     async def _try_hook(self, message: m.TryHook) -> None:
         await self._started()
         if self._loop:
-            self._mux.post(m.HookTried(message.id, await try_hook(self._loop.hooks, message.hook, message.data)))
+            self._mux.post(m.HookTried(message.id, await try_hook(self._loop.hooks, message)))
+
+    async def _watch_disk(self, size: int, files: int) -> None:
+        over = await Watch(self._spawner, self._owner, HOME, size, files).run()
+        raise Fatal("limit", f"the home of the sandbox holds {over}")
 
     # ---- turns
 
@@ -289,6 +338,20 @@ class Guest:
         if self._loop is None:
             return
         self._mux.post(await self._loop.turn(message.id, message.prompt))
+
+    async def _new(self, message: m.New) -> None:
+        await self._started()
+        if self._loop:
+            self._loop.forget(message.history)
+            if message.session:
+                self._loop.hooks.session = message.session
+            if not message.history:
+                self._emit("session.new", {})
+
+    async def _compact(self, turn_id: int) -> None:
+        await self._started()
+        if self._loop:
+            self._mux.post(await self._loop.compact(turn_id))
 
     async def model(self) -> Model:
         """The model, found once a session; a failure is tried again by the next turn."""
@@ -320,7 +383,12 @@ class Guest:
 
         assert self._hello is not None
         agent = self._hello.agent
-        client = transport.client(transport.Routes(self._wire(), self._hello.network))
+        routes: AsyncBaseTransport = transport.Routes(self._wire(), self._hello.network)
+        if agent.trace:
+            from runner.guest.model.trace import Traced
+
+            routes = Traced(routes, self._mux)
+        client = transport.client(routes)
         found = await resolve(
             agent.urls,
             client,
@@ -362,6 +430,10 @@ class Guest:
         """Asks the person at the host; an empty answer where there is none."""
         if not (self._hello and self._hello.interactive):
             return {}
+        return await self._request(kind, data)
+
+    async def _request(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Asks the host; cancelling says that the answer is no longer wanted."""
         ask = m.Ask(self._next_ask, kind, data)
         self._next_ask += 1
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -369,20 +441,21 @@ class Guest:
         self._mux.post(ask)
         try:
             return await future
+        except asyncio.CancelledError:
+            self._mux.post(m.Withdraw(ask.id))
+            raise
         finally:
             self._asks.pop(ask.id, None)
 
-    async def _consent(self, call: ToolCall, why: str) -> str:
-        """Why the call may not run; empty when a person, now or earlier in the session, allowed it."""
-        if decided := self._decided.get(call.name):
-            return "" if decided == "session" else "rejected for the whole session"
-        answer = await self.ask("consent", {"name": call.name, "input": dict(call.input), "call": call.id, "why": why})
-        choice = answer.get("choice")
-        if choice in ("session", "never"):
-            self._decided[call.name] = str(choice)
-        if choice in ("once", "session"):
-            return ""
-        return str(answer.get("reason") or ("rejected" if answer else "nobody is there to allow it"))
+
+def _possible(tools: tuple[str, ...], hello: m.Hello) -> list[str]:
+    """The tools that can do anything here: nobody to ask and nowhere to go make two of them useless."""
+    missing = set()
+    if not hello.interactive:
+        missing.add("ask_user")
+    if hello.network == "none":
+        missing.add("fetch_content")
+    return [name for name in tools if name not in missing]
 
 
 def _warm_up() -> None:

@@ -95,7 +95,7 @@ def bootstrap(engine: Engine, suite: str, *, progress: Progress) -> None:
     _check_host(suite)
     recipe = data_folder("images") / "debian" / "bootstrap"
     with tempfile.TemporaryFile() as archive, tempfile.TemporaryFile() as log:
-        command = ["sh", str(recipe), suite, debian_mirror(suite)]
+        command = ["sh", str(recipe), suite, debian_mirror(suite), debian_mirror(f"{suite}-security")]
         with subprocess.Popen(command, stdout=archive, stderr=log, stdin=subprocess.DEVNULL) as process:
             try:
                 code = process.wait(BOOTSTRAP_TIMEOUT)

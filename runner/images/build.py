@@ -104,11 +104,11 @@ def ensure(
     fresh = no_cache or pull
     if not fresh and (found := find(engine, name, wanted)):
         return found
-    with _lock(wanted, progress):
+    with one_at_a_time(wanted, progress):
         # Another process may have built it while this one waited.
         if not fresh and (found := find(engine, name, wanted)):
             return found
-        return _build(engine, plan, name, wanted, progress, certificates, no_cache, pull, network_mode, network)
+        return build_plan(engine, plan, progress, certificates, no_cache, pull, network_mode, network)
 
 
 def find(engine: Engine, name: str, plan_digest: str) -> Image | None:
@@ -135,32 +135,33 @@ def labels_of(plan: Plan, plan_digest: str) -> dict[str, str]:
     }
 
 
-def _build(
+def build_plan(
     engine: Engine,
     plan: Plan,
-    name: str,
-    plan_digest: str,
     progress: Progress,
     certificates: Sequence[Path],
     no_cache: bool,
     pull: bool,
     network_mode: str | None,
-    network: MakeNetwork | None,
+    network: MakeNetwork | None = None,
 ) -> Image:
+    """`ensure` without looking for what is there, and without the lock against a second build."""
+    plan_digest = dockerfile.digest(plan)
+    name = tag(plan)
     began = time.monotonic()
     host = settings.read(certificates)
     start = ""
     if plan.base.context is None:
         start = bases.resolve(engine, plan.base.image, progress=progress, pull=pull)
     if network is None:
-        runner = _Builder(engine, plan.name, host, progress, network_mode, no_cache)
+        runner = Builder(engine, plan.name, host, progress, network_mode, no_cache)
         image, labels = _run(engine, plan, start, plan_digest, runner, progress)
     else:
         with network(_helpers(engine, start, progress), host.package_proxies()) as closed:
             host = host.closed(closed.proxies)
-            runner = _Builder(engine, plan.name, host, progress, closed.mode, no_cache, closed.refused)
+            runner = Builder(engine, plan.name, host, progress, closed.mode, no_cache, closed.refused)
             image, labels = _run(engine, plan, start, plan_digest, runner, progress)
-    _tag(engine, image, name)
+    set_tag(engine, image, name)
     progress(Ready(name, time.monotonic() - began))
     return Image(image, name, labels, built=True)
 
@@ -173,26 +174,39 @@ def _helpers(engine: Engine, start: str, progress: Progress) -> Iterator[str]:
 
 
 def _run(
-    engine: Engine, plan: Plan, start: str, plan_digest: str, runner: _Builder, progress: Progress
+    engine: Engine, plan: Plan, start: str, plan_digest: str, runner: Builder, progress: Progress
 ) -> tuple[str, dict[str, str]]:
     if not start:
         start = f"sbx/{plan.name}-base:{plan_digest[:12]}"
         progress(Note(f"building the kit's own base, {plan.base.dockerfile}"))
         context = dockerfile.pack(dockerfile.folder_files(plan))
         own = runner.run(context, plan.base.dockerfile, dict(plan.base.args), plan.base.target)
-        _tag(engine, own, start)
-    labels = labels_of(plan, plan_digest)
+        set_tag(engine, own, start)
+    labels = {
+        **labels_of(plan, plan_digest),
+        # A base of the kit's own has no name and no digest that another build of it would have too.
+        "dev.sbx.base.from": "" if plan.base.context else start,
+        "dev.sbx.base.digest": "" if plan.base.context else base_digest(engine, start),
+    }
     text = dockerfile.render(plan, start, labels)
     return runner.run(dockerfile.context(plan, text), "Dockerfile", {}, ""), labels
 
 
-def _tag(engine: Engine, image: str, name: str) -> None:
+def base_digest(engine: Engine, reference: str) -> str:
+    """What the registry calls the base's content, or its id where it came from no registry."""
+    document = engine.get(f"/images/{reference}/json", doing=f"looking for {reference}")
+    digests = sorted(text.rpartition("@")[2] for text in document.get("RepoDigests") or ())
+    return digests[0] if digests else str(document["Id"])
+
+
+def set_tag(engine: Engine, image: str, name: str) -> None:
+    """Put the tag `name` on an image, taking it off whatever bears it."""
     repository, _, version = name.rpartition(":")
     with engine.call(f"tagging {name}"):
         engine.api.tag(image, repository, version)
 
 
-class _Builder:
+class Builder:
     """Runs Dockerfiles on the engine's own builder, and reads what it says."""
 
     def __init__(
@@ -325,12 +339,12 @@ def _hint(text: str) -> str | None:
 
 
 @contextmanager
-def _lock(plan_digest: str, progress: Progress) -> Iterator[None]:
+def one_at_a_time(plan_digest: str, progress: Progress) -> Iterator[None]:
     """One build of a plan at a time on this host; ends with the process, however it ends."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sbx" / "builds"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        handle: Any = (cache / f"{plan_digest[:32]}.lock").open("wb")
+        handle: Any = (cache / f"{plan_digest[:40]}.lock").open("wb")
     except OSError:
         # A home that cannot be written costs a second build at worst: the engine tags in one go.
         yield

@@ -33,6 +33,8 @@ CLIENT_TIMEOUT = 10
 """Seconds for apt-config to print its settings."""
 PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 MASK = "***"
+DISTRIBUTIONS = ("Debian", "Ubuntu")
+"""Origins, as Release files name them."""
 
 CERTIFICATE_VARIABLES = (
     "SSL_CERT_FILE",  # OpenSSL, Go, uv, Ruby
@@ -59,6 +61,8 @@ class Settings:
     """Lines for an npmrc."""
     apt: tuple[str, ...] = ()
     """Lines for an apt.conf."""
+    sources: tuple[str, ...] = ()
+    """Where this host's apt takes its distribution's packages from: lines of `SUITE URI COMPONENT`."""
 
     def arguments(self) -> dict[str, str]:
         """Build arguments; all of them are of the builder's predefined names.
@@ -75,7 +79,7 @@ class Settings:
     def secrets(self) -> tuple[str, ...]:
         """Strings that must not show in a build's output: passwords and tokens in URLs and in npm's settings."""
         found = set()
-        for text in (*self.proxies.values(), *self.pip.values(), *self.npm, *self.apt):
+        for text in (*self.proxies.values(), *self.pip.values(), *self.npm, *self.apt, *self.sources):
             for url in re.findall(r"https?://[^\s\"';]+", text):
                 if password := urlsplit(url).password:
                     found.add(password)
@@ -126,12 +130,14 @@ class Settings:
             lines.append('export PIP_CONFIG_FILE="$SBX_BUILD/pip.conf"')
             if index := self.pip.get("index-url"):
                 lines.append(f"export UV_DEFAULT_INDEX={shlex.quote(index)}")
+        if self.sources:
+            files["sources"] = "\n".join(self.sources) + "\n"
         if self.npm:
             files["npmrc"] = "\n".join(self.npm) + "\n"
             lines.append('export NPM_CONFIG_GLOBALCONFIG="$SBX_BUILD/npmrc"')
         if not files:
             return ""
-        files["environment"] = "\n".join(lines) + "\n"
+        files["environment"] = "".join(f"{line}\n" for line in lines)
         text = "sbx:" + base64.b64encode(_tar_gz(files)).decode()
         if len(text) > PAYLOAD_LIMIT:
             raise ImageError(
@@ -158,6 +164,7 @@ def read(certificates: Sequence[Path] = (), environ: Mapping[str, str] = os.envi
         pip=_pip(environ),
         npm=tuple(_npm(environ)),
         apt=tuple(_apt()),
+        sources=tuple(_sources()),
     )
 
 
@@ -261,6 +268,24 @@ def _apt() -> list[str]:
         return []
     wanted = re.compile(r'^Acquire::(http|https)::(Proxy|Proxy::\S+) ".+";$')
     return [line for line in answer.stdout.splitlines() if wanted.match(line)]
+
+
+def _sources() -> list[str]:
+    """Where this host's apt takes the distribution's own packages from; the Release file says whose they are."""
+    form = "$(ORIGIN)|$(RELEASE)|$(REPO_URI)|$(COMPONENT)"
+    command = ["apt-get", "indextargets", "--format", form, "Created-By: Packages"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    lines = []
+    for line in answer.stdout.splitlines():
+        origin, _, rest = line.partition("|")
+        if origin in DISTRIBUTIONS and rest.count("|") == 2 and not re.search(r"\s", rest):
+            suite, uri, component = rest.split("|")
+            if uri.startswith(("http://", "https://")):
+                lines.append(f"{suite} {uri} {component}")
+    return list(dict.fromkeys(lines))
 
 
 def _tar_gz(files: Mapping[str, str]) -> bytes:

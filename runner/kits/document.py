@@ -157,6 +157,15 @@ def load_mapping(path: Path | str, *, limit: int = MAX_BYTES, source: str | None
     return Document(path, _Reading(path, text).root(), text)
 
 
+def load_list(path: Path, *, limit: int = MAX_BYTES, source: str | None = None) -> list[Node]:
+    """Read the YAML file at `path`, whose top level must be a list. The rest is as in `load_mapping`."""
+    reading = _Reading(path, read_text(path, limit=limit) if source is None else source)
+    top = reading.top()
+    if not isinstance(top, Listing):
+        raise ConfigError("must be a list at its top level", place=f"{path}:{top.line}:{top.column}")
+    return top.items
+
+
 def read_text(path: Path, *, limit: int = MAX_BYTES) -> str:
     """The text of a UTF-8 file of at most `limit` bytes, without a byte order mark.
 
@@ -295,14 +304,18 @@ class _Reading:
         self.open: set[int] = set()
 
     def root(self) -> Mapping:
+        root = self.top()
+        if not isinstance(root, Mapping):
+            kind = "a list" if isinstance(root, Listing) else "a scalar"
+            place = f"{self.path}:{root.line}:{root.column}"
+            raise ConfigError(f"must be a mapping of keys at its top level, not {kind}", place=place)
+        return root
+
+    def top(self) -> Node:
         node = self._compose()
         if node is None:
             raise ConfigError("is empty", place=f"{self.path}:1:1")
-        root, _ = self._convert(node, 0)
-        if not isinstance(root, Mapping):
-            kind = "a list" if isinstance(root, Listing) else "a scalar"
-            raise ConfigError(f"must be a mapping of keys at its top level, not {kind}", place=self._at(node))
-        return root
+        return self._convert(node, 0)[0]
 
     def _compose(self) -> yaml.Node | None:
         import yaml

@@ -146,6 +146,13 @@ class Finder:
         return Location(folder, f"oci://{reference}", folder)
 
 
+def names_image(reference: str) -> bool:
+    """Whether what stands for a sandbox on the command line names an image: it has `:` or `@`, and is no path."""
+    if reference.startswith(("git+", "./", "../", "/", "~")):
+        return False
+    return (":" in reference or "@" in reference) and not Path(reference).exists()
+
+
 def find_kit(
     reference: str,
     kind: str = "",

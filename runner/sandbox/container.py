@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from runner.engine import Engine
 from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError
-from runner.sandbox import owner
+from runner.sandbox import owner, seccomp
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.profile import Profile
 
@@ -190,6 +190,8 @@ def labels(order: Order) -> dict[str, str]:
 
 def _create(engine: Engine, order: Order) -> str:
     host = order.profile.host_config()
+    if engine.podman:
+        host["SecurityOpt"] = [_podman_option(option) for option in host["SecurityOpt"]]
     marked = labels(order)
     bind: dict[str, Any] = {
         "Type": "bind",
@@ -238,6 +240,10 @@ def _create(engine: Engine, order: Order) -> str:
             remove_volume(engine, volume_name(order.name))
         raise
     return str(answer["Id"])
+
+
+def _podman_option(option: str) -> str:
+    return f"seccomp={seccomp.profile_file()}" if option.startswith("seccomp=") else option
 
 
 def find(engine: Engine, filters: Mapping[str, str]) -> list[dict[str, Any]]:

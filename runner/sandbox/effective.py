@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.engine import Engine
 from runner.sandbox.container import HOME, LABEL_WORKSPACE
-from runner.sandbox.profile import CAPABILITIES, GIB, Bind, Profile
+from runner.sandbox.profile import CAPABILITIES, GIB, Bind, Profile, masked
 from runner.sandbox.seccomp import profile as seccomp_profile
 
 
@@ -78,6 +78,8 @@ def controls(document: dict[str, Any]) -> list[Control]:
     filters = [o.removeprefix("seccomp=") for o in options if o.startswith("seccomp=")]
     if filters != [seccomp_profile()]:
         found["system calls"] = "all" if "unconfined" in filters or not filters else "another profile"
+    found["masked paths"] = masked(host.get("MaskedPaths") or (), host.get("ReadonlyPaths") or ())
+    found["core dumps"] = "none" if _ulimit(host, "core") == 0 else "as the engine allows"
     more = [
         ("swap", _swap(host), "none"),
         ("user", str((document.get("Config") or {}).get("User") or "the image's"), "0:0"),
@@ -104,7 +106,11 @@ def _profile(host: dict[str, Any], workspace: str) -> Profile:
         cpus=(host.get("NanoCpus") or 0) / 1e9,
         memory=int(host.get("Memory") or 0),
         pids=int(host.get("PidsLimit") or 0),
-        tmp=_tmp(host),
+        tmp=_tmp(host, "size"),
+        inodes=_tmp(host, "nr_inodes"),
+        files=_ulimit(host, "nofile"),
+        home=_ulimit(host, "fsize"),
+        shm=int(host.get("ShmSize") or 0),
         network=str(host.get("NetworkMode") or ""),
         runtime="" if host.get("Runtime") in ("", "runc", None) else str(host["Runtime"]),
         capabilities=tuple(c for c in added if c not in CAPABILITIES),
@@ -115,10 +121,15 @@ def _profile(host: dict[str, Any], workspace: str) -> Profile:
     )
 
 
-def _tmp(host: dict[str, Any]) -> int:
+def _tmp(host: dict[str, Any], option: str) -> int:
     options = str((host.get("Tmpfs") or {}).get("/tmp", "")).split(",")  # noqa: S108 - the container's own
-    size = next((o.removeprefix("size=") for o in options if o.startswith("size=")), "")
-    return int(size) if size.isdecimal() else 0
+    value = next((o.removeprefix(f"{option}=") for o in options if o.startswith(f"{option}=")), "")
+    return int(value) if value.isdecimal() else 0
+
+
+def _ulimit(host: dict[str, Any], name: str) -> int:
+    """The hard limit; -1 where there is none."""
+    return next((int(u.get("Hard", -1)) for u in host.get("Ulimits") or () if u.get("Name") == name), -1)
 
 
 def _swap(host: dict[str, Any]) -> str:

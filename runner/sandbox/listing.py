@@ -60,14 +60,14 @@ class Listed:
         return self.state in ("running", "paused", "restarting")
 
 
-def sandboxes(engine: Engine) -> list[Listed]:
+def sandboxes(engine: Engine, seconds: float = LIST_TIMEOUT) -> list[Listed]:
     """All sandboxes of this engine, running or not, by name.
 
     Raises:
         EngineError: the engine does not answer in time, or fails.
     """
     query = quote(json.dumps({"label": [LABEL_SANDBOX]}))
-    found = engine.get(f"/containers/json?all=1&filters={query}", doing="listing the sandboxes", timeout=LIST_TIMEOUT)
+    found = engine.get(f"/containers/json?all=1&filters={query}", doing="listing the sandboxes", timeout=seconds)
     return sorted((_listed(c) for c in found or ()), key=lambda each: (each.name, each.container))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +23,6 @@ MASKED = (
 ).split()
 """What tells of the machine or of others on it, and no tool needs: empty in a sandbox."""
 READ_ONLY = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger".split()
-SHM = 64 * 1024**2
-"""Bytes of `/dev/shm`; counts as memory."""
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 _UNITS = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB}
@@ -67,11 +66,13 @@ class Profile:
     """Bytes of `/tmp`, and of `/var/tmp`; counts as memory."""
     inodes: int = 200_000
     """Files in each of them: an empty file costs the kernel a kilobyte."""
+    shm: int = 64 * MIB
+    """Bytes of `/dev/shm`; counts as memory."""
     home: int = 10 * GIB
-    """Bytes by which the home may grow, and the largest file anywhere. The engine's usual storage knows no quota for a
+    """Bytes that the home may hold, and the largest file anywhere. The engine's usual storage knows no quota for a
     volume, so the guest watches, and ends the run that is over."""
     home_files: int = 1_000_000
-    """Files by which the home may grow."""
+    """Files that the home may hold."""
     network: str = "none"
     """`none`, or `bridge`."""
     files: int = 4096
@@ -100,7 +101,7 @@ class Profile:
             "PidsLimit": self.pids,
             "OomScoreAdj": 200,
             "IpcMode": "private",
-            "ShmSize": SHM,
+            "ShmSize": self.shm,
             "MaskedPaths": list(MASKED),
             "ReadonlyPaths": list(READ_ONLY),
             "Init": False,
@@ -142,7 +143,7 @@ class Profile:
             ("privileges", "as the image has them" if self.privileged else "no-new-privileges"),
             ("system calls", "all" if self.privileged else "allow list without io_uring, keys, namespaces"),
             ("root filesystem", "writable" if self.writable_root else "read-only"),
-            ("masked paths", "none" if self.privileged else f"{len(MASKED)}, and {len(READ_ONLY)} read-only"),
+            ("masked paths", "none" if self.privileged else masked(MASKED, READ_ONLY)),
             ("network", self.network),
             ("cpus", f"{self.cpus:g}"),
             ("memory", f"{self.memory // MIB} MiB, no swap"),
@@ -153,13 +154,20 @@ class Profile:
                 "temporary files",
                 f"{self.tmp // MIB} MiB and {self.inodes} files, in memory, for /tmp and /var/tmp each",
             ),
-            ("shared memory", f"{SHM // MIB} MiB"),
-            ("home", f"grows by {self.home // MIB} MiB and {self.home_files} files at most; then the run is ended"),
+            ("/dev/shm", f"{self.shm // MIB} MiB in memory"),  # noqa: S108 - the container's own
+            ("home", f"at most {self.home // MIB} MiB, {self.home_files} files; more ends the run"),
             ("devices", "the host's" if self.privileged else " ".join(self.devices) or "none"),
             ("mounts", " ".join(f"{b.source}:{b.target}{':ro' if b.read_only else ''}" for b in self.binds) or "none"),
             ("runtime", self.runtime or "the engine's default"),
         ]
         return [(control, value, asked.get(control, "")) for control, value in rows]
+
+
+def masked(hidden: Sequence[str], read_only: Sequence[str]) -> str:
+    """How the table says which paths are."""
+    if not hidden and not read_only:
+        return "none"
+    return f"{len(hidden)} empty, {len(read_only)} read-only, of /proc and /sys"
 
 
 def _device(text: str) -> dict[str, str]:

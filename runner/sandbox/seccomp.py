@@ -14,8 +14,12 @@ flags are looked at: no new namespace of any kind.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
 _NAMESPACE_FLAGS = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
@@ -102,3 +106,20 @@ def profile() -> str:
         "syscalls": syscalls,
     }
     return json.dumps(document, separators=(",", ":"))
+
+
+def profile_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The profile as a file in the cache: podman takes a path where Docker takes the profile itself."""
+    text = profile()
+    cache_folder = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME") or Path.home()) / ".cache")
+    path = Path(cache_folder) / "sbx" / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    try:
+        if path.read_text() == text:
+            return path
+    except OSError:
+        pass
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text)
+    aside.replace(path)
+    return path

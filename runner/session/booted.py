@@ -16,9 +16,11 @@ from runner.errors import (
     ConfigError,
     EngineError,
     ImageError,
+    LimitError,
     OutOfMemory,
     RefusedError,
     SbxError,
+    StartupError,
     WireError,
     WireVersionError,
 )
@@ -134,6 +136,11 @@ class Booted:
                 return ConfigError(message.message)
             case "refused":
                 return RefusedError(message.message)
+            case "startup":
+                first, _, rest = message.message.partition("\n")
+                return StartupError(first, log=rest.strip() or None, hint="`--no-startup` leaves startup commands out")
+            case "limit":
+                return LimitError(message.message, place=self.sandbox.container[:12])
             case "workspace":
                 return EngineError(
                     message.message,

@@ -36,7 +36,7 @@ MAX_WAITING = 256
 """Runs that may wait for their turn."""
 DRAIN = 0.5
 """Seconds that pipes are still read after the hook has ended: a child of its may hold them."""
-CLOSE_WITHIN = 5.0
+CLOSE_WITHIN = 3.0
 """Seconds that hooks may still take when the session is over."""
 PIECE = 64 * 1024
 

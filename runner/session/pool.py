@@ -71,19 +71,20 @@ class Pool(Generic[Kind]):
         Raises:
             SbxError: there is none, and none can be made.
         """
-        while task := self._pop(kind):
-            self.fill()
+        task = self._pop(kind)
+        self.fill()
+        while task:
             try:
                 booted = await asyncio.shield(task)
             except SbxError:
-                continue
+                break
             except asyncio.CancelledError:
                 self._discard(task)
                 raise
             if booted.alive:
                 return booted
             self._discard(task)
-        self.fill()
+            task = self._pop(kind)
         return await self._make(kind)
 
     def _pop(self, kind: Kind) -> asyncio.Task[Booted] | None:

@@ -15,36 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from runner.session.record import Line, whole
+from runner.wire import markers
+from runner.wire.markers import NO_ANSWER, NOT_RUN, UNKNOWN_RESULT, blocked_marker, denied_marker, with_context
 
-CONTEXT_LABEL = "[context added by a hook]"
-UNKNOWN_RESULT = "[no result: the session ended while this call ran; what it did is not known]"
-NOT_RUN = "[not run: the turn ended before this call]"
-NO_ANSWER = "[the turn ended without an answer]"
 LARGEST_OUTPUT = 1024 * 1024
 """Characters of one tool output that a history takes; longer ones are as their line in the record has them."""
 
 Message = dict[str, Any]
-
-
-def blocked_marker(reason: str) -> str:
-    """What the history keeps of a question that a hook stopped."""
-    return f"[prompt blocked by a hook: {reason}]"
-
-
-def denied_marker(by: str, reason: str) -> str:
-    """What the model reads as the output of a call that did not run.
-
-    `by` is a hook's name, or `consent` (a person), `policy`, `limit` (of calls).
-    """
-    if by == "limit":
-        return f"[not run: {reason}]"
-    who = {"consent": "the user", "policy": "policy"}.get(by, "a hook")
-    return f"[denied by {who}: {reason}]"
-
-
-def with_context(text: str, context: Sequence[Any]) -> str:
-    """`text` and what hooks added to it."""
-    return "\n\n".join([text, *(f"{CONTEXT_LABEL}\n{each}" for each in context)])
 
 
 def replay(lines: Sequence[Line], folder: Path | None = None) -> list[Message]:
@@ -74,9 +51,18 @@ def replay(lines: Sequence[Line], folder: Path | None = None) -> list[Message]:
                 output = output if len(output) <= LARGEST_OUTPUT else _text(data, "output")
                 history.result(_text(data, "id"), with_context(output, _list(data, "context")))
             case "tool.denied":
-                history.result(_text(data, "id"), denied_marker(_text(data, "by"), _text(data, "reason")))
+                marker = denied_marker(_text(data, "reason"), _text(data, "by"))
+                history.result(_text(data, "id"), with_context(marker, _list(data, "context")))
+            case "tool.note":
+                history.note(_text(data, "text"))
+            case "message.kept":
+                history.kept(_text(data, "role"), _text(data, "content"))
             case "turn.end":
-                history.end(_text(data, "status"), _text(data, "error"))
+                history.end(_text(data, "status"), _text(data, "error"), _text(data, "answer"))
+            case "turn.pushed":
+                history.question(_text(data, "prompt"))
+            case "context.pruned":
+                history.pruned(data)
             case "context.compacted":
                 history.compacted(data)
             case "session.new":
@@ -140,24 +126,31 @@ class _History:
                 self.messages.append({"role": "tool", "tool_call_id": unique, "content": text})
                 break
 
-    def end(self, status: str, error: str) -> None:
+    def note(self, text: str) -> None:
+        """Stands below the result before it."""
+        if self.messages and self.messages[-1]["role"] == "tool":
+            self.messages[-1]["content"] += text
+
+    def kept(self, role: str, content: str) -> None:
+        """A hook changed the message before it was kept."""
+        if self.messages and self.messages[-1]["role"] == role:
+            self.messages[-1]["content"] = content
+
+    def end(self, status: str, error: str, answer: str = "") -> None:
         self._finish_calls()
         self.asked = False
         if self.messages and self.messages[-1]["role"] in ("user", "tool"):
-            why = f"[the turn was {status}]" if status == "cancelled" else f"[the turn failed: {error}]"
-            self.messages.append({"role": "assistant", "content": why if status or error else NO_ANSWER})
+            said = answer if status == "stopped" and answer else markers.ending(status, error)
+            self.messages.append({"role": "assistant", "content": said})
 
     def compacted(self, data: dict[str, Any]) -> None:
         """The model's summary stands for everything before it; `keep` messages of the end stay as they are."""
         self._finish_calls()
-        keep = data.get("keep", 0)
-        kept = self.messages[-keep:] if isinstance(keep, int) and 0 < keep <= len(self.messages) else []
-        while kept and kept[0]["role"] == "tool":
-            kept.pop(0)
-        summary: list[Message] = [{"role": "user", "content": _text(data, "summary")}]
-        if kept and kept[0]["role"] == "user":
-            summary.append({"role": "assistant", "content": "Understood."})
-        self.messages = summary + kept
+        self.messages = markers.compact(self.messages, _text(data, "summary"), _whole(data, "keep"))
+
+    def pruned(self, data: dict[str, Any]) -> None:
+        """Old outputs were left out, but for those of the last `keep` messages."""
+        self.messages = markers.prune(self.messages, _whole(data, "keep"))
 
     def close(self) -> None:
         """A history that a new question may follow."""
@@ -185,6 +178,11 @@ def _arguments(value: Any) -> str:
 def _text(data: dict[str, Any], key: str) -> str:
     value = data.get(key)
     return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _whole(data: dict[str, Any], key: str) -> int:
+    value = data.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _list(data: dict[str, Any], key: str) -> list[Any]:

@@ -12,7 +12,7 @@ import contextlib
 import io
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,12 +20,16 @@ from runner.errors import ConfigError, EngineError, RunTimeout, SbxError, WireEr
 from runner.sandbox import workspace
 from runner.sandbox.container import SHUTDOWN_WITHIN, Sandbox
 from runner.session.booted import READY_WITHIN, Booted
+from runner.session.kitsetup import Prepared
+from runner.session.ports import Publisher
 from runner.session.record import Record
 from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.agent import Agent, Hook
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 
+STARTUP_WITHIN = 605.0
+"""Seconds more for each startup command; the guest bounds each by itself, at a little less."""
 MAX_SNAPSHOT = 32 * 1024 * 1024
 """Most bytes of the kit's folder that a session takes along."""
 LEFT_OUT = frozenset({"playground", "files", ".git"})
@@ -72,6 +76,8 @@ class Setup:
     trust: str = ""
     """PEM certificates for the tools to trust."""
     truststore: bytes = b""
+    kit: Prepared = field(default_factory=Prepared)
+    """What the kit does at start."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class Session:
         record: takes every event.
         relay: the model's way out.
         proxy: the tools' way out, where policy lets anything through.
+        ports: the published ports.
         host_hooks: runs the agent's hooks with `where: host`, if it has any.
         banner: what a front end shows first.
         mask: takes the secrets out of an event of the guest's; gives the events to record and show instead of it.
@@ -115,6 +122,7 @@ class Session:
         relay: Relay,
         *,
         proxy: Proxy | None = None,
+        ports: Publisher | None = None,
         host_hooks: HostHooks | None = None,
         banner: Any = None,
         mask: Mask | None = None,
@@ -129,6 +137,7 @@ class Session:
         self._relay = relay
         self._proxy = proxy
         self._mask = mask or (lambda name, data: [(name, data)])
+        self._ports = ports
         self._host_hooks = host_hooks
         self._mux: Mux[m.ToHost] | None = None
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
@@ -165,6 +174,8 @@ class Session:
         self._reader = asyncio.create_task(self._read(mux))
         with workspace.canary(Path(self.sandbox.order.workspace)) as (canary, text):
             snapshot = mux.open() if self._setup.snapshot else None
+            contents = mux.open() if self._setup.kit.contents else None
+            kit = replace(self._setup.kit.setup, contents=contents.channel if contents else 0)
             hello = m.Hello(
                 version=VERSION,
                 session=self.record.id,
@@ -179,20 +190,29 @@ class Session:
                 history=list(self._setup.history),
                 trust=self._setup.trust,
                 truststore=base64.b64encode(self._setup.truststore).decode("ascii"),
+                setup=kit,
+                disk=self.sandbox.order.profile.home,
+                disk_files=self.sandbox.order.profile.home_files,
             )
             try:
-                async with asyncio.timeout(READY_WITHIN):
+                slow = sum(not entry.background for entry in kit.startup)
+                async with asyncio.timeout(READY_WITHIN + slow * STARTUP_WITHIN):
                     mux.post(hello)
                     if snapshot:
                         await snapshot.write(self._setup.snapshot)
                         snapshot.close()
+                    if contents:
+                        await contents.write(self._setup.kit.contents)
+                        contents.close()
                     await self._is_started
             except TimeoutError:
                 raise EngineError(
-                    f"the guest did not start within {READY_WITHIN:g} s", place=self.sandbox.container, log=self.log
+                    "the guest did not start in time", place=self.sandbox.container, log=self.log
                 ) from None
             except StreamReset:
                 raise self._failure or WireError("the guest went away while it started", log=self.log) from None
+        if self._ports:
+            await self._ports.serve(mux)
 
     async def close(self) -> None:
         """Ends the guest and the sandbox, whatever state they are in. Idempotent."""
@@ -207,6 +227,8 @@ class Session:
             for task in [*self._tasks, *([self._reader] if self._reader else [])]:
                 task.cancel()
             await asyncio.gather(*self._tasks, *([self._reader] if self._reader else []), return_exceptions=True)
+            if self._ports:
+                await self._ports.close()
             await self._relay.close()
             if self._host_hooks:
                 await self._host_hooks.close()
@@ -304,14 +326,18 @@ class Session:
         stdout, stderr, exited = await asyncio.gather(_collect(out, limit), _collect(err, limit), future)
         return Ended(exited.code, exited.signal, exited.error, exited.timed_out, exited.oom, stdout, stderr)
 
-    async def try_hook(self, hook: Hook, data: dict[str, Any]) -> dict[str, Any]:
-        """Runs one hook in the sandbox outside of any turn; what it came to, as `guest.hooks.trying` says."""
+    async def try_hook(self, hook: Hook, data: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
+        """Runs one hook in the sandbox outside of any turn; what it came to, as `guest.hooks.trying` says.
+
+        Args:
+            data: the event's own fields; with `exact` all that the hook reads.
+        """
         mux = self._alive()
         number = self._next_exec
         self._next_exec += 1
         future: asyncio.Future[m.HookTried] = asyncio.get_running_loop().create_future()
         self._tried[number] = future
-        mux.post(m.TryHook(number, hook, data))
+        mux.post(m.TryHook(number, hook, data, exact))
         return (await future).outcome
 
     # ---- reading

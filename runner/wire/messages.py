@@ -3,9 +3,10 @@
 Decoding checks what a peer sent: an unknown type, an unknown or missing field, or a value of another type is an
 error. Nothing further on needs to doubt a message's shape. The host still trusts no *content* of the guest's.
 
-Host to guest: Hello, Turn, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize, Forward, TryHook,
-               HostHookDone, Shutdown
-Guest to host: Ready, Event, Ask, HostHook, HookTried, HttpRequest, HttpAbort, Dial, Exited, TurnDone, Failed
+Host to guest: Hello, Tools, Turn, Compact, Steer, Cancel, New, Reply, HttpHead, HttpFail, Exec, Signal, Resize,
+               Forward, TryHook, HostHookDone, Shutdown
+Guest to host: Ready, Event, Ask, Withdraw, Trace, HostHook, HookTried, HttpRequest, HttpAbort, Dial, Exited,
+               TurnDone, Failed
 Both ways:     Credit, Reset (about byte streams; the mux deals with them). The end of a byte stream is an empty
                frame on its own channel: a message would overtake the bytes before it.
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Union
 
 from runner.wire.agent import Agent, Hook
+from runner.wire.setup import KitSetup
 
 
 class MessageError(Exception):
@@ -56,8 +58,9 @@ class Hello:
     `snapshot` is the channel of a tar of the kit's folder (0: none), laid under `/run/sbx/config`. `workspace` is the
     folder in the container; `canary` is the name of a file that must be in it (empty: no check) with `canary_text`.
     `environment` is added to the tools' environment. `session` is the record's name. `history` are the messages of a
-    resumed session. `trust` are PEM certificates for the tools to trust beside the image's own, `truststore` the same
-    for Java, in base64.
+    resumed session. `setup` is what the kit does at start. `disk` and `disk_files` are what
+    the home may hold, in bytes and in files (0: no bound). `trust` are PEM certificates for the tools to trust beside
+    the image's own, `truststore` the same for Java, in base64.
     """
 
     version: int
@@ -74,6 +77,26 @@ class Hello:
     today: str = ""
     trust: str = ""
     truststore: str = ""
+    setup: KitSetup = field(default_factory=KitSetup)
+    disk: int = 0
+    disk_files: int = 0
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Tools that the host runs for the guest (of MCP servers): each a name, a description, a JSON schema.
+
+    Sent between turns; replaces those of the message before it.
+    """
+
+    tools: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Make room in the conversation now. Answered, like a Turn, by a TurnDone of this id; only between turns."""
+
+    id: int
 
 
 @dataclass(frozen=True)
@@ -100,7 +123,13 @@ class Cancel:
 
 @dataclass(frozen=True)
 class New:
-    """Forget the conversation; the next turn begins a fresh one. Only between turns."""
+    """Forget the conversation and go on with `history`, usually an empty one. Only between turns.
+
+    `session` is the record that what follows belongs to; empty: the same as before.
+    """
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+    session: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,19 +199,27 @@ class Resize:
 
 @dataclass(frozen=True)
 class Forward:
-    """A client connected to a published port: join `channel` to `port` on the container's loopback."""
+    """A client connected to a published port: join `channel` to `port` on the container's loopback.
+
+    With `protocol` udp, `channel` carries one client's datagrams, each behind its length (2 bytes, big-endian).
+    """
 
     channel: int
     port: int
+    protocol: str = "tcp"
 
 
 @dataclass(frozen=True)
 class TryHook:
-    """Run one hook as a turn would, outside of any turn: `sbx hook test`. `data` are the event's own fields."""
+    """Run one hook as a turn would, outside of any turn: `sbx hook test`.
+
+    `data` are the event's own fields, or with `exact` all that the hook reads.
+    """
 
     id: int
     hook: Hook
     data: dict[str, Any]
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -229,7 +266,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question for a person: `kind` is `consent` or `question`."""
+    """Something that the host answers with a Reply of the same id.
+
+    For a person: `kind` is `consent` or `question`. For the host itself: `mcp` (call a tool of an MCP server),
+    `schema` (is this text an answer as `structuredOutput` wants it).
+    """
 
     id: int
     kind: str
@@ -251,6 +292,29 @@ class HookTried:
 
     id: int
     outcome: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """The guest no longer waits for the answer to an Ask."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A request to the model server and its answer, for a file of the host's.
+
+    `channel` carries the request's body (`request_bytes`), then the answer's.
+    """
+
+    channel: int
+    method: str
+    url: str
+    status: int
+    ms: float
+    request_bytes: int
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -314,19 +378,20 @@ class TurnDone:
 @dataclass(frozen=True)
 class Failed:
     """The guest cannot go on; it exits after this. `kind`: `config`, `workspace`, `version`, `refused` (by a hook),
-    `internal`."""
+    `startup`, `limit`, `internal`."""
 
     kind: str
     message: str
 
 
 ToGuest = (
-    (Hello | Turn | Steer | Cancel | New | Reply | HttpHead | HttpFail | Exec | Signal | Resize | Forward | Shutdown)
+    (Hello | Tools | Turn | Compact | Steer | Cancel | New | Reply | HttpHead | HttpFail)
+    | (Exec | Signal | Resize | Forward | Shutdown)
     | (TryHook | HostHookDone)
     | (Credit | Reset)
 )
 ToHost = (
-    (Ready | Event | Ask | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed)
+    (Ready | Event | Ask | Withdraw | Trace | HttpRequest | HttpAbort | Dial | Exited | TurnDone | Failed)
     | (HostHook | HookTried)
     | (Credit | Reset)
 )

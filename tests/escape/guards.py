@@ -6,12 +6,23 @@ call that the guard must refuse; a marker on the host's side of the workspace te
 
 from __future__ import annotations
 
+import asyncio
+import io
+import re
 import textwrap
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
-from tests.escape.attack import PRELUDE, Outcome
+from runner.frontends import safe
+from runner.frontends.banner import Banner
+from runner.frontends.printer import Printer
+from runner.frontends.terminal import Output
+from runner.wire.messages import Event
+from tests.escape.attack import HARDENED, PRELUDE, Outcome
 from tests.escape.stage import Stage
 
 Step = dict[str, Any] | str
@@ -48,7 +59,7 @@ def _forbidden(word: str) -> Step:
 
 
 def _python(script: str, **more: Any) -> Step:
-    text = PRELUDE + textwrap.dedent(script)
+    text = PRELUDE + script
     return {
         "command": f"cat > /tmp/attack.py <<'END-OF-SCRIPT'\n{text}\nEND-OF-SCRIPT\npython3 -I /tmp/attack.py",
         **more,
@@ -64,7 +75,7 @@ def guards():
                 yield int(name)
         except OSError:
             pass
-end = time.monotonic() + 1.0
+end = time.monotonic() + 0.5
 while time.monotonic() < end:
     for pid in guards():
         try:
@@ -79,7 +90,7 @@ while time.monotonic() < end:
 def _watching(body: str) -> Callable[[str], list[Step]]:
     """A background job that waits for a guard and reaches for it, while calls go on."""
     return lambda _: [
-        _python(body + WATCH, background=True),
+        _python(textwrap.dedent(body) + WATCH, background=True),
         {"command": "true"},
         {"tool": "output", "job": "job1", "wait": 3},
         *({"tool": "output", "job": f"job{n}", "wait": 3} for n in range(2, 9)),
@@ -253,15 +264,127 @@ ATTACKS = [
             """
         ),
     ),
-    GuardAttack(
-        "play the model",
-        "no port of the model's in the sandbox",
-        "direct model",
-        lambda _: [
-            {
-                "command": "echo listening",
-            },
-            "done",
-        ],
-    ),
+]
+
+
+class PlayTheModel:
+    """A tool takes the model's port in the sandbox and waits for the guest to ask there."""
+
+    name = "play the model"
+    control = "no port for the model in the sandbox"
+    off = "direct model"
+    owners = (1000, 0)
+    slow = False
+
+    def run(self, stage: Stage, where: str) -> Outcome:
+        box = stage.box(where)
+        marker, ready = box.workspace / "played", box.workspace / "listening"
+        ready.unlink(missing_ok=True)
+        over = box.start(
+            """
+os.chdir(FACTS["workspace"])
+with socket.create_server(("127.0.0.1", FACTS["model_port"])) as server:
+    server.settimeout(2)
+    open("listening", "w").close()
+    try:
+        peer, _ = server.accept()
+        open("played", "w").close()
+    except TimeoutError:
+        pass
+"""
+        )
+        until(ready.exists)
+        end = box.ask(["the model's own answer"])[-1].data
+        over()
+        if marker.exists():
+            return Outcome(True, True, "REACHED the guest's question")
+        told = end.get("answer") == "the model's own answer"
+        return Outcome(False, told, f"refused nobody came; the turn: {end.get('status')}")
+
+
+ESCAPES = {
+    "the window's title": "\x1b]0;owned\x07",
+    "the clipboard": "\x1b]52;c;cm0gLXJmIC8=\x07",
+    "a link": "\x1b]8;;http://example.invalid\x1b\\here\x1b]8;;\x1b\\",
+    "clear the screen": "\x1b[2J\x1b[H\x9b2J",
+    "the other direction": "\u202egnp.exe",
+}
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Terminal:
+    """Escape sequences in what a user sees: the answer, a tool's output, a file's name, a hook's reason."""
+
+    control = "everything shown is made safe"
+    owners = (1000,)
+    off = "shown as it is"
+    slow = False
+
+    def __init__(self, where: str) -> None:
+        self.name = f"terminal escapes in {where}"
+        self._where = where
+
+    def run(self, stage: Stage, where: str) -> Outcome:
+        text = " ".join(ESCAPES.values())
+        quoted = "$'" + "".join(f"\\U{ord(c):08x}" for c in text.replace("/", ":")) + "'"
+        steps: list[Step] = {
+            "an answer": [{"command": "true"}, text],
+            "an output": [{"command": f"printf %s {quoted}"}, "done"],
+            "a command": [{"command": f": {text}"}, "done"],
+            "a file's name": [{"command": f"touch -- {quoted}; ls"}, "done"],
+            "a missing file's name": [{"tool": "read", "path": f"{text}"}, "done"],
+        }[self._where]
+        events = stage.box(HARDENED).ask(steps)
+        shown = ""
+        for mode in ("text", "json", "events"):
+            with ExitStack() as stack:
+                if where == self.off:
+                    stack.enter_context(patch.object(safe, "_OBEYED", re.compile("(?!)")))
+                shown += screen(events, mode)
+        said = any(e.name == "tool.end" or e.data.get("answer") for e in events)
+        found = sorted({f"{ord(c):#x}" for c in OBEYED.findall(shown)})
+        if found:
+            return Outcome(True, said, "REACHED " + " ".join(found))
+        return Outcome(False, said and "owned" in shown, "refused shown as text")
+
+
+class Replay:
+    """A session that has been."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
+        self.on_ask: Any = None
+        self.banner = Banner("0", "", "demo", "scripted", (), True, "image", "none")
+
+    async def ask(self, prompt: str) -> AsyncIterator[Event]:
+        for event in self._events:
+            yield event
+
+    async def cancel(self) -> None:
+        raise AssertionError("nobody cancels this")
+
+    steer = new = cancel  # type: ignore[assignment]
+
+
+def screen(events: list[Event], mode: Any) -> str:
+    """What a user sees of a turn."""
+    out, err = io.StringIO(), io.StringIO()
+    printer = Printer(Output(out), Output(err), mode)
+    asyncio.run(printer.run(Replay(events), "question"))  # type: ignore[arg-type]
+    printer.finish()
+    return out.getvalue() + err.getvalue()
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Looks again until it is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("it never came to be")
+        time.sleep(0.01)
+
+
+OTHERS = [
+    PlayTheModel(),
+    *map(Terminal, ("an answer", "an output", "a command", "a file's name", "a missing file's name")),
 ]

@@ -387,7 +387,12 @@ refused("left one")
         "ending",
         SPAWN % "True"
         + """
-leave("import signal, time\\nfor n in range(1, 32):\\n  try: signal.signal(n, signal.SIG_IGN)\\n  except OSError: pass\\ntime.sleep(30)")
+leave('''
+import signal, time
+for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}:
+    signal.signal(number, signal.SIG_IGN)
+time.sleep(30)
+''')
 time.sleep(0.1)
 refused("left one")
 """,

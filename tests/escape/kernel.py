@@ -258,7 +258,7 @@ reached(str(opened) + " settings") if opened else refused("not one of /proc/sys"
         "all",
         """
 try:
-    call("mount", b"none", b"/sys", b"none", 4096 | 32, 0)
+    call("mount", b"none", b"/sys", b"none", 32, 0)
 except OSError as error:
     refused("a remount: " + failed(error))
 opened = looked = 0
@@ -425,7 +425,8 @@ attempt("the flags of lo", fcntl.ioctl, s, 0x8914, flags)
         "privileges",
         """
 import subprocess
-child = subprocess.Popen(["/usr/bin/su", "-c", "true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+pipe = subprocess.PIPE
+child = subprocess.Popen(["/usr/bin/su", "-c", "true"], stdin=pipe, stdout=pipe, stderr=pipe)
 euid, began = "?", time.monotonic()
 while time.monotonic() < began + 2:
     lines = open("/proc/" + str(child.pid) + "/status").read().splitlines()
@@ -455,8 +456,9 @@ reached("root") if said.stdout.strip() == "0" else refused("uid " + (said.stdout
         "no capability",
         "identity",
         """
-for what, function, argument in (("the guest", os.setuid, 64000), ("a guard", os.setuid, 64001), ("a group", os.setgid, 5)):
-    apart(lambda: attempt(what, function, argument))
+for uid in (64000, 64001):
+    apart(lambda: attempt(f"uid {uid}", os.setuid, uid))
+apart(lambda: attempt("group 5", os.setgid, 5))
 apart(lambda: attempt("more groups", os.setgroups, [0, 5]))
 """,
     ),

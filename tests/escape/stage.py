@@ -14,7 +14,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ IDENTITY: tuple[Patch, ...] = (
     ("guest/entry.py", "    _become(GUEST_UID)\n", ""),
     ("guest/entry.py", "set_dumpable(owner.uid == 0)", "set_dumpable(True)"),
     ("guest/spawn/child.py", '        drop(order["uid"], order["gid"])\n', ""),
-    ("guest/spawn/child.py", "        privileges.drop_from_bounding_set(privileges.bounding_set())\n", ""),
+    ("guest/spawn/child.py", "        privileges.drop_from_bounding_set(bounding)\n", ""),
 )
 """The tool is what the guest is, which is what the container started as."""
 
@@ -57,6 +57,7 @@ NEW_PRIVILEGES: tuple[Patch, ...] = (
     ("guest/entry.py", "    privileges.forbid_new_privileges()\n", ""),
     ("guest/spawn/child.py", "    privileges.forbid_new_privileges()\n", ""),
 )
+CORES: tuple[Patch, ...] = (("guest/spawn/child.py", "        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n", ""),)
 ENDING: tuple[Patch, ...] = (
     ("guest/spawn/tree.py", "    done = Ended()\n    frozen", "    return Ended()\n    frozen"),
 )
@@ -166,7 +167,8 @@ VARIANTS: dict[str, Variant] = {
                     ]
                 },
             }
-        )
+        ),
+        patches=CORES,
     ),
     "large /dev/shm": Variant(Loosened(**{**SMALL.__dict__, "over": {"ShmSize": 256 * MIB}})),
     "secrets": Variant(environment={"LEAKED": "canary-of-the-host"}),
@@ -318,6 +320,21 @@ class Box:
 
         return self._stage.do(work())
 
+    def start(self, script: str) -> Any:
+        """A script as the tool that goes on beside what follows; call what is returned to wait for its end."""
+
+        async def begin() -> Any:
+            assert self.session
+            facts = json.dumps({**self._stage.facts, "workspace": str(self.workspace)})
+            argv = ["env", f"FACTS={facts}", "python3", "-I", "-c", PRELUDE + script]
+            return self.session.exec(argv, timeout=SECONDS)[1]
+
+        async def end(future: Any) -> None:
+            await future
+
+        future = self._stage.do(begin())
+        return lambda: self._stage.do(end(future))
+
     def ask(self, steps: Sequence[Mapping[str, Any] | str]) -> list[Event]:
         """A turn in which the model makes these calls."""
 
@@ -438,6 +455,3 @@ class Stage:
             self.facts["outside_address"] = state["NetworkSettings"]["IPAddress"]
             self.facts["gateway"] = state["NetworkSettings"]["Gateway"]
         return self._helper
-
-
-Made = Callable[[], Stage]

@@ -19,7 +19,6 @@ The protocol is described in `docs/reference/hooks.md`.
 from runner.guest.hooks.chain import HookChain
 from runner.guest.hooks.deltas import TextFilter
 from runner.guest.hooks.results import (
-    CONTEXT_LABEL,
     MAX_PUSHES,
     Kept,
     ModelRequest,
@@ -32,13 +31,9 @@ from runner.guest.hooks.results import (
     SessionStart,
     Stop,
     ToolCall,
-    blocked_marker,
-    denied_marker,
-    with_context,
 )
 
 __all__ = [
-    "CONTEXT_LABEL",
     "MAX_PUSHES",
     "HookChain",
     "Kept",
@@ -53,7 +48,4 @@ __all__ = [
     "Stop",
     "TextFilter",
     "ToolCall",
-    "blocked_marker",
-    "denied_marker",
-    "with_context",
 ]

@@ -345,9 +345,13 @@ class HookChain:
 
     # ---- one hook
 
-    async def ask_one(self, hook: Hook, data: Mapping[str, Any]) -> Outcome:
-        """Asks one hook, for the filter of deltas and for `sbx hook test`. Emits nothing."""
-        return await self._ask(hook, data)
+    async def ask_one(self, hook: Hook, data: Mapping[str, Any], *, exact: bool = False) -> Outcome:
+        """Asks one hook, for the filter of deltas and for `sbx hook test`. Emits nothing.
+
+        Args:
+            data: the event's own fields; with `exact` the whole of what the hook reads.
+        """
+        return await (self._run(hook, data) if exact else self._ask(hook, data))
 
     def with_hooks(self, hooks: Sequence[Hook]) -> HookChain:
         """Another chain in the same places, that emits nothing. The caller closes it."""
@@ -376,8 +380,11 @@ class HookChain:
 
     async def _ask(self, hook: Hook, data: Mapping[str, Any]) -> Outcome:
         told = payload(hook.dialect, hook.event, data, session=self.session, cwd=self._workspace, model=self.model)
+        return await self._run(hook, told, str(data["tool"]["id"]) if "tool" in data else "")
+
+    async def _run(self, hook: Hook, told: Mapping[str, Any], call: str = "") -> Outcome:
         if hook.where == "host":
-            return await self._on_host(hook, told, str(data["tool"]["id"]) if "tool" in data else "")
+            return await self._on_host(hook, told, call)
         if hook.persistent:
             return await self._persistent[hook.name].ask(told)
         return await process.run(hook, told, self._places, self._spawner)

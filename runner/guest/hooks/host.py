@@ -22,7 +22,7 @@ from runner.wire.mux import Mux, StreamReset
 MAY_REFUSE = frozenset({"preGeneration", "preToolCall", "permissionRequest", "sessionStart", "preModelRequest"})
 """Events in which a hook on the host is waited for. In all others it observes."""
 
-CLOSE_WITHIN = 4.0
+CLOSE_WITHIN = 2.0
 """Seconds that hooks which nobody waits for may still take at the session's end."""
 
 

@@ -19,6 +19,7 @@ from runner.guest.hooks import answer as answers
 from runner.guest.hooks import process
 from runner.guest.hooks.answer import Answer
 from runner.guest.hooks.process import DENIES, Outcome, Places
+from runner.guest.hooks.scrub import mask_secrets
 from runner.wire.agent import Hook
 
 MAX_DEATHS = 2
@@ -94,7 +95,7 @@ class _Running:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_BOUND):
                 await self.errors.ended.wait()
-        return process.tail(bytes(self.errors.kept))
+        return mask_secrets(process.tail(bytes(self.errors.kept)))
 
     @property
     def has_unread(self) -> bool:

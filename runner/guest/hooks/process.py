@@ -6,12 +6,13 @@ import json
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.guest.hooks import answer as answers
 from runner.guest.hooks.answer import MAX_STDOUT, Answer, NotAnAnswer, NotUnderstood
 from runner.guest.hooks.dialect import DIALECTS
+from runner.guest.hooks.scrub import mask_secrets
 from runner.guest.spawn.command import EMPTY_HOME, HOOK, HOOK_TMP, Command, Identity, Result
 from runner.wire.agent import GUARD_EVENTS, Hook
 
@@ -106,7 +107,7 @@ async def run(hook: Hook, payload: Mapping[str, Any], places: Places, spawner: A
 
 def read(hook: Hook, result: Result) -> Outcome:
     """What a hook that has ended came to."""
-    stderr = tail(result.stderr.data)
+    stderr = mask_secrets(tail(result.stderr.data))
     stdout = result.stdout
     too_much = stdout.size > MAX_STDOUT
     failure = _failure(hook, result)
@@ -135,6 +136,8 @@ def interpret(hook: Hook, stdout: bytes, *, stderr: str = "", **common: Any) -> 
         return Outcome(failure=f"cannot be understood: {error}", understood=False, stderr=stderr, **common)
     except NotAnAnswer as error:
         return Outcome(failure=f"its answer is {error}", stderr=stderr, **common)
+    if said.reason:
+        said = replace(said, reason=mask_secrets(said.reason))
     if said.error:
         return Outcome(said, failure=said.reason or "it reported an error", stderr=stderr, **common)
     return Outcome(said, stderr=stderr, **common)

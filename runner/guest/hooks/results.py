@@ -6,26 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-CONTEXT_LABEL = "[context added by a hook]"
-"""Stands before context in what the model reads."""
+from runner.wire.markers import blocked_marker
 
 MAX_PUSHES = 8
 """How often `stop` hooks may push one turn on."""
-
-
-def blocked_marker(reason: str) -> str:
-    """What the history keeps of a stopped question."""
-    return f"[prompt blocked by a hook: {reason}]"
-
-
-def denied_marker(reason: str) -> str:
-    """What the model reads as a denied call's output."""
-    return f"[denied by a hook: {reason}]"
-
-
-def with_context(text: str, context: tuple[str, ...] | list[str]) -> str:
-    """`text` with every piece of context below it, labelled."""
-    return "\n\n".join([text, *(f"{CONTEXT_LABEL}\n{piece}" for piece in context)]) if context else text
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,25 +9,27 @@ from runner.guest.hooks import answer
 from runner.guest.hooks.chain import HookChain
 from runner.guest.hooks.process import Outcome
 from runner.wire.agent import GUARD_EVENTS, TOOL_EVENTS, Hook
+from runner.wire.messages import TryHook
 
 
-async def try_hook(chain: HookChain, hook: Hook, data: Mapping[str, Any]) -> dict[str, Any]:
+async def try_hook(chain: HookChain, wanted: TryHook) -> dict[str, Any]:
     """Runs the hook once.
 
     Args:
         chain: the session's, whose places and spawner are used.
-        data: the event's own fields; what is among them takes the place of what the chain would add (`cwd`, `model`).
+        wanted: the hook, and what it is told.
 
     Returns:
         `verdict` as the `hook` event names it, `reason`, `failure`, `answer` (what was understood), `stdout`, `stderr`,
         `exit`, `ms`.
     """
+    hook, data = wanted.hook, wanted.data
     alone = chain.with_hooks([hook])
     try:
         matches = True
         if hook.event in TOOL_EVENTS and "tool" in data:
             matches = hook in await alone.matching(hook.event, str(data["tool"]["name"]))
-        outcome = await alone.ask_one(hook, data) if matches else Outcome()
+        outcome = await alone.ask_one(hook, data, exact=wanted.exact) if matches else Outcome()
     finally:
         await alone.close()
     said = outcome.answer

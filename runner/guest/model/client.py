@@ -117,7 +117,12 @@ class Model:
         self._dropped: set[str] = set()
 
     async def stream(
-        self, history: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, model: str = ""
+        self,
+        history: Sequence[Mapping[str, Any]],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        model: str = "",
+        more: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Item, None]:
         """Asks for the next answer and yields it as it comes; the last item is the Answer.
 
@@ -128,11 +133,13 @@ class Model:
             history: messages as `history` describes; sent by its rules.
             tools: offered in this order.
             model: another model of the same server, for this request.
+            more: further keys of this request, such as `response_format`.
 
         Raises:
             ModelFailure: with what had arrived of the answer.
         """
-        request = to_request(history, tools, model=model or self.name, sampling=self._sampling, stream=self._stream)
+        sampling = {**self._sampling, **(more or {})}
+        request = to_request(history, tools, model=model or self.name, sampling=sampling, stream=self._stream)
         for key in self._dropped:
             request.pop(key, None)
         patience = Patience(self._first_token_timeout, self._news_every)

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from runner.guest.model.items import Answer, ToolSpec
+from runner.wire.markers import with_context
 
-CONTEXT_LABEL = "[context added by a hook]"
 DID_NOT_RUN = "[cancelled: this call did not run to its end]"
 """Stands for the output of a call that has none."""
 
@@ -48,11 +48,6 @@ def assistant_message(answer: Answer) -> Message:
 def tool_message(call_id: str, output: str, context: Iterable[str] = ()) -> Message:
     """A tool's output."""
     return {"role": "tool", "tool_call_id": call_id, "content": with_context(output, context)}
-
-
-def with_context(text: str, context: Iterable[str]) -> str:
-    """`text` with each piece of context under the label."""
-    return "\n\n".join([text, *(f"{CONTEXT_LABEL}\n{piece}" for piece in context if piece)])
 
 
 def to_request(

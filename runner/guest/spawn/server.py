@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from runner.guest.spawn import channel, privileges, supervisor, tree
 
-PRELOADED = ("runner.guest.tools.worker",)
+PRELOADED = ("runner.guest.tools.worker", "runner.guest.tools.documents")
 """Modules whose functions may be called in a child in place of a program."""
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
+import runner
 from runner.guest.spawn.command import Command
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.tools import arguments as checking
@@ -16,6 +19,8 @@ SECONDS = 60.0
 ANSWER_LIMIT = 4 * 1024 * 1024
 """Most bytes of the worker's answer."""
 _RIPGREP_LIMIT = 256 * 1024
+ROOT = str(Path(runner.__file__).resolve().parents[1])
+"""Where the program itself is."""
 
 
 def _object(required: list[str], **properties: Any) -> dict[str, Any]:
@@ -44,9 +49,9 @@ class FileTool:
             return ToolResult(str(error), True, {"error": "arguments"})
         return await self.work(checked)
 
-    async def work(self, checked: dict[str, Any]) -> ToolResult:
-        """Has the worker do it."""
-        order = Command(
+    def order(self) -> Command:
+        """What does the work."""
+        return Command(
             argv=[self.name],
             env=self._place.environment,
             cwd=self._place.workspace,
@@ -54,8 +59,11 @@ class FileTool:
             call="runner.guest.tools.worker:main",
             grace=0,
         )
+
+    async def work(self, checked: dict[str, Any]) -> ToolResult:
+        """Has the worker do it."""
         given = json.dumps(checked).encode("ascii")
-        result = await self._spawner.run(order, input=given, timeout=SECONDS, limit=ANSWER_LIMIT)
+        result = await self._spawner.run(self.order(), input=given, timeout=SECONDS, limit=ANSWER_LIMIT)
         if not result.exit.ok or result.stdout.truncated:
             why = words.ending(result.exit, result.timed_out, SECONDS) or "the answer is too large"
             said = words.shown(result.stderr)[-500:].strip()
@@ -235,3 +243,27 @@ class Plan:
             if status in self._MARKS:
                 return item["step"], str(status)
         raise checking.ArgumentError('each step is {"step": "…", "status": "pending", "in_progress" or "done"}')
+
+
+class FetchContent(FileTool):
+    """A page of the web; offered where anything may leave the sandbox."""
+
+    name = "fetch_content"
+    changing = True
+    description = "Fetch a page from the web and return it as Markdown text. Long pages come in parts."
+    parameters = _object(
+        ["url"],
+        url={"type": "string", "description": "The address, beginning with https:// or http://"},
+        offset={"type": "integer", "description": "Byte to go on from. Default 0.", "minimum": 0, "default": 0},
+    )
+
+    def order(self) -> Command:
+        program = (
+            "import sys; sys.path[:0] = sys.argv[1:2]; from runner.guest.tools import fetch; sys.exit(fetch.main())"
+        )
+        return Command(
+            argv=[sys.executable, "-I", "-S", "-B", "-c", program, ROOT],
+            env=self._place.environment,
+            cwd="/",
+            identity=self._place.owner,
+        )

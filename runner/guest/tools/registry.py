@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.tools.base import Place, Tool
 from runner.guest.tools.bash import Bash, Jobs, ListJobs, Output, Outputs, Stop
-from runner.guest.tools.files import EditFile, ListFiles, Plan, ReadFile, Search, WriteFile
+from runner.guest.tools.files import EditFile, FetchContent, ListFiles, Plan, ReadFile, Search, WriteFile
 
 
 def tools_for(names: Iterable[str], spawner: Spawner, place: Place, jobs: Jobs | None = None) -> list[Tool]:
@@ -24,7 +24,7 @@ def tools_for(names: Iterable[str], spawner: Spawner, place: Place, jobs: Jobs |
     tools: list[Tool] = []
     if "bash" in wanted:
         tools += [Bash(spawner, place, outputs, jobs), ListJobs(jobs), Output(jobs), Stop(jobs)]
-    for kind in (ReadFile, WriteFile, EditFile, ListFiles, Search):
+    for kind in (ReadFile, WriteFile, EditFile, ListFiles, Search, FetchContent):
         if kind.name in wanted:
             tools.append(kind(spawner, place))
     if Plan.name in wanted:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from runner.guest.tools import editing, listing
+from runner.guest.tools import documents, editing, listing
 
 MAX_INPUT = 64 * 1024 * 1024
 MAX_SHOWN = 50 * 1024
@@ -21,6 +21,7 @@ MAX_LINE = 2000
 """Characters of one line that are shown."""
 MAX_EDITED = 64 * 1024 * 1024
 """Bytes of a file that is edited."""
+MAX_SKILL_FILES = 100
 _CHUNK = 1 << 20
 
 
@@ -42,6 +43,7 @@ def main(argv: list[str]) -> int:
         "edit_file": edit_file,
         "list_files": listing.list_files,
         "search": listing.search,
+        "read_skill": read_skill,
     }
     try:
         answer = operations[argv[0]](arguments)
@@ -171,6 +173,30 @@ class Taken:
         if self._cut_lines:
             text += f"\n[{self._cut_lines} long lines were cut at {MAX_LINE} characters]"
         return {"output": text, "data": data}
+
+
+# ---- read_skill
+
+
+def read_skill(arguments: dict[str, Any]) -> dict[str, Any]:
+    """A skill's instructions, with the paths of the files that lie beside them."""
+    folder = arguments["path"]
+    try:
+        path = documents.find(documents.FILE, [folder])
+        if path is None:
+            raise Refused(f"{folder} has no {documents.FILE} any more")
+        text = documents.read(path)["text"]
+    except documents.Unfit as unfit:
+        raise Refused(str(unfit)) from None
+    further = [
+        os.path.join(where, name)
+        for where, _, names in os.walk(folder)
+        for name in sorted(names)
+        if os.path.join(where, name) != os.path.join(folder, documents.FILE)
+    ][:MAX_SKILL_FILES]
+    if further:
+        text += "\n\n[further files of this skill]\n" + "\n".join(further)
+    return {"output": text, "data": {"path": folder, "files": len(further)}}
 
 
 # ---- write_file, edit_file

@@ -25,12 +25,12 @@ from runner.gateway.rules import build
 from runner.kits.plan import Credential, Inject
 from runner.wire import messages
 from runner.wire.mux import Mux
+from tests.conformance.plain import plain_image
 from tests.unit.gateway.ends import HttpServer, SocketTransport, http_server
 from tests.unit.gateway.test_proxy import AUTHORITY, client_tls
 
 pytestmark = pytest.mark.engine
 
-IMAGE = "sbx-dev:1"
 PATIENCE = 20.0
 TOKEN = "a-real-token-0123456789"
 
@@ -95,7 +95,7 @@ async def box(injector: Injector | None = None) -> AsyncIterator[Box]:
     process = await asyncio.create_subprocess_exec(
         *("docker", "run", "-i", "--rm", "--name", name, "--label", "dev.sbx.test=gateway", "--network", "none"),
         *("--log-driver", "none", "-v", f"{Path(runner.__file__).parent}:/opt/program/runner:ro"),
-        *(IMAGE, "python3", "-c", GUEST),
+        *(plain_image(), "python3", "-c", GUEST),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

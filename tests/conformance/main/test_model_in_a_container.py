@@ -10,9 +10,8 @@ import pytest
 from testcontainers.core.container import DockerContainer
 
 from runner.engine import Engine
-from runner.images.build import ensure
-from runner.kits.plan import Base, Plan
 from tests.conformance.main.conftest import REPO, Sbx
+from tests.conformance.plain import plain_image
 
 pytestmark = pytest.mark.engine
 
@@ -30,8 +29,7 @@ threading.Event().wait()
 def address(engine: Engine) -> Iterator[str]:
     """The server's address on the bridge."""
     assert os.environ.get("TESTCONTAINERS_RYUK_DISABLED") == "true", "its reaper is an image that cannot be pulled here"
-    image = ensure(engine, Plan(name="test-server", base=Base(), layers=())).tag
-    server = DockerContainer(image)
+    server = DockerContainer(plain_image())
     server.with_command(["python3", "-c", SERVE]).with_env("PYTHONPATH", "/app")
     server.with_volume_mapping(str(REPO / "runner"), "/app/runner", "ro")
     with server:

@@ -16,27 +16,31 @@ from typing import Any
 
 import pytest
 
-IMAGE = os.environ.get("SBX_TEST_IMAGE", "sbx-dev:1")
+from runner.sandbox.profile import MIB, Profile
+from tests.conformance.plain import plain_image
+
 ROOT = Path(__file__).resolve().parents[3]
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "SETUID", "SETGID", "KILL", "SETPCAP")
 PIDS = 200
 MEMORY = "512m"
+TMP = 160 * MIB
+"""Bytes of /tmp: it counts as memory, so a full one must leave room under MEMORY."""
 ANSWER_SECONDS = 30
 
 
 def command_line(name: str, workspace: Path, *arguments: str, home: str = "", capabilities: Any = CAPABILITIES) -> list:
+    tmpfs = Profile(tmp=TMP).host_config()["Tmpfs"]
     nsswitch = Path(__file__).with_name("nsswitch.conf")
     return [
         *("docker", "run", "-i", "--name", name, "--label", "dev.sbx.test=spawn", "--log-driver", "none"),
         *("--cap-drop", "ALL", *(part for c in capabilities for part in ("--cap-add", c))),
         *("--security-opt", "no-new-privileges", "--read-only", "--network", "none"),
-        *("--tmpfs", "/tmp:exec,mode=1777,size=160m", "--tmpfs", "/run/sbx:mode=0755,size=64m"),
-        *("--tmpfs", "/var/lib/extrausers:mode=0755,size=1m"),
+        *(part for path, options in tmpfs.items() for part in ("--tmpfs", f"{path}:{options}")),
         *("-v", home or "/home/agent", "-v", f"{workspace}:{workspace}"),
         *("--pids-limit", str(PIDS), "--memory", MEMORY, "--memory-swap", MEMORY),
         *("-v", f"{ROOT}/runner:/opt/sbx/lib/runner:ro", "-v", f"{Path(__file__).parent}:/opt/sbx/test:ro"),
         *("-v", f"{nsswitch}:/etc/nsswitch.conf:ro", "-e", "CONTAINER_MARK=of-the-guest"),
-        *(IMAGE, "python3", "-I", "-S", "-B", "/opt/sbx/test/driver.py", *(arguments or (str(workspace),))),
+        *(plain_image(), "python3", "-I", "-S", "-B", "/opt/sbx/test/driver.py", *(arguments or (str(workspace),))),
     ]
 
 

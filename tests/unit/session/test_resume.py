@@ -88,7 +88,7 @@ def test_a_host_killed_in_mid_tool_tells_the_model_that_the_effect_is_unknown():
 def test_a_cancelled_turn_ends_with_an_answer_so_that_questions_never_follow_each_other():
     history = replay(lines(question("one"), end("cancelled"), question("two"), answer("2"), end()))
     assert [each["role"] for each in history] == ["user", "assistant", "user", "assistant"]
-    assert history[1]["content"] == "[the turn was cancelled]"
+    assert history[1]["content"] == "[cancelled by the user before it finished]"
 
 
 def test_a_steering_line_comes_after_the_results_of_the_batch():
