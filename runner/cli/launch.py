@@ -105,7 +105,8 @@ class Options:
 
 
 OF_THE_SANDBOX = (
-    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates publish startup"
+    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates publish"
+    " startup"
 ).split()
 """Options that belong to the container, and so to a kept sandbox as long as it lives."""
 
