@@ -10,7 +10,7 @@ use Errno qw(EAGAIN EINTR);
 use Fcntl;
 use Socket;
 
-my ($PORT, $WINDOW, $CHUNK, $MOST) = (3128, 262144, 65536, 400);
+my ($PORT, $WINDOW, $CHUNK, $MOST) = (3128, 1048576, 262144, 400);
 my $BACKLOG = 4 * 1024 * 1024;    # bytes waiting for the host; above that no program is read from
 my ($in, $out, $next, %open, %of) = ('', '', 1);
 $SIG{PIPE} = 'IGNORE';
