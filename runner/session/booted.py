@@ -22,6 +22,7 @@ from runner.errors import (
     StartupError,
     WireError,
     WireVersionError,
+    WorkspaceError,
 )
 from runner.sandbox.attach import Attached
 from runner.sandbox.container import Sandbox
@@ -139,10 +140,10 @@ class Booted:
                 first, _, rest = message.message.partition("\n")
                 return StartupError(first, log=rest.strip() or None, hint="`--no-startup` leaves startup commands out")
             case "workspace":
-                return EngineError(
+                return WorkspaceError(
                     message.message,
                     place=self.sandbox.order.workspace,
-                    hint="the engine must run on this machine and see this folder",
+                    hint="the engine must run on this machine and see this folder; --mode clone works on a copy",
                 )
             case _:
                 return WireError(
