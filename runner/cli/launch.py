@@ -20,13 +20,13 @@ import shutil
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import __version__
-from runner.errors import NotFoundError, SbxError, UsageError
+from runner.errors import NotFoundError, SbxError, UsageError, WorkspaceError
 from runner.session.state import Folders, private
 
 if TYPE_CHECKING:
@@ -82,6 +82,12 @@ class Options:
     capabilities: Sequence[str] = ()
     publish: Sequence[str] = ()
     startup: bool = True
+    mode: str = "mount"
+    untracked: str = "normal"
+    protect: Sequence[str] = ()
+    git_config: str = "ro"
+    quiet: bool = False
+    dry_run: bool = False
     certificates: Sequence[Path] = ()
     no_cache: bool = False
     pull: bool = False
@@ -99,7 +105,10 @@ class Options:
         return self.existing or (self.keep and not self.new)
 
 
-OF_THE_SANDBOX = "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates publish startup".split()
+OF_THE_SANDBOX = (
+    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates"
+    " publish startup mode untracked protect git_config"
+).split()
 """Options that belong to the container, and so to a kept sandbox as long as it lives."""
 
 
@@ -141,21 +150,20 @@ def prepare(options: Options) -> Prepared:
         NotFoundError: no such kit.
         RefusedError: a grant is missing.
     """
+    from runner.cli import workplace
     from runner.gateway import rules
     from runner.gateway.required import required_hooks
     from runner.kits import hooks as hook_files
-    from runner.sandbox import workspace
     from runner.session import kitsetup, ports
 
     folders = Folders.of(options.environ)
     what = read_kit(options)
     home = Path(options.environ.get("HOME") or Path.home())
-    grants = set(options.grants)
+    workplace.check(options)
     profile, relaxations = _profile(options, what.plan)
     _settle(options, what, relaxations)
-    place = workspace.find(
-        options.workspace or default_workspace(what, folders), home=home, granted="home-workspace" in grants
-    )
+    place = workplace.find(options, lambda: default_workspace(what, folders), home)
+    profile, said = workplace.arrange(profile, what.plan, place, options)
     agent = what.agent.to_wire(
         kit_hooks=kitsetup.kit_hooks(what.bringing),
         cli_hooks=hook_files.parse_hook_options(options.hooks),
@@ -171,7 +179,7 @@ def prepare(options: Options) -> Prepared:
     )
     for text in options.publish:
         ports.parse_publish(text)
-    warnings = (*what.agent.warnings, *what.plan.warnings, *(_hopeless(what.plan) if options.startup else ()))
+    warnings = (*what.agent.warnings, *what.plan.warnings, *said, *(_hopeless(what.plan) if options.startup else ()))
     if place.moved:
         warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
     history: tuple[dict[str, Any], ...] = ()
@@ -402,6 +410,31 @@ async def open_session(
         ahead: a sandbox that was started for this; who started it has a janitor and sweeps.
         server: the scripted model, where several sessions share one.
     """
+    from runner.cli import workplace
+
+    async with AsyncExitStack() as stack:
+        prepared = workplace.for_engine(engine, prepared)
+        try:
+            opened = _open(engine, prepared, image, redact, ahead, server)
+            session = await stack.enter_async_context(opened)
+        except WorkspaceError as error:
+            if ahead:
+                raise
+            opened = _open(engine, workplace.retried(error, prepared), image, redact, None, server)
+            session = await stack.enter_async_context(opened)
+        yield session
+
+
+@asynccontextmanager
+async def _open(
+    engine: Engine,
+    prepared: Prepared,
+    image: Image,
+    redact: Callable[[str], str] | None,
+    ahead: Booted | None,
+    server: ScriptedServer | None,
+) -> AsyncIterator[Session]:
+    from runner.cli import workplace
     from runner.cli.running import signal_of
     from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
     from runner.session.control import serving, socket_path
@@ -418,10 +451,14 @@ async def open_session(
     status, code = "completed", 0
     try:
         if ahead:
-            session = await _session(engine, prepared, image, record, ahead.sandbox.order, None, server, ahead)
+            order = ahead.sandbox.order
+            session = await _session(engine, prepared, image, record, order, None, server, ahead)
             reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
             async with serving(session, reached_at), session:
-                yield session
+                try:
+                    yield session
+                finally:
+                    await workplace.leave_patch(engine, prepared, order, session.sandbox.container, record)
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
         order = _order(prepared, image, record.id, taken[0].name if taken else "")
@@ -430,11 +467,13 @@ async def open_session(
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
                 session = await _session(engine, prepared, image, record, order, taken, own)
                 reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
-                async with serving(session, reached_at), session:
+                watched = workplace.watched(engine, prepared, order, record)
+                async with watched, serving(session, reached_at), session:
                     sweeping = asyncio.create_task(asyncio.to_thread(sweep_leftovers, engine, prepared.folders))
                     try:
                         yield session
                     finally:
+                        await workplace.leave_patch(engine, prepared, order, session.sandbox.container, record)
                         await asyncio.gather(sweeping, return_exceptions=True)
         finally:
             janitor.done()
@@ -463,6 +502,7 @@ async def _session(
     ahead: Booted | None = None,
 ) -> Session:
     """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
+    from runner.cli import workplace
     from runner.sandbox.container import Sandbox
     from runner.session import kitsetup
     from runner.session.ports import Publisher, wanted
@@ -482,8 +522,13 @@ async def _session(
         interactive=options.interactive,
         history=prepared.history,
         kit=kitsetup.prepare(
-            what.plan, workspace=order.target, folders=what.bringing, startup=options.startup, read_only=order.read_only
+            what.plan,
+            workspace=order.target,
+            folders=what.bringing,
+            startup=options.startup,
+            read_only=options.mode == "ro",
         ),
+        clone=workplace.cloner(prepared, order, taken=bool(taken)),
     )
     relay = _relay(agent, what.agent, options)
     banner = _banner(prepared, agent, image, order, record.id, bool(taken), ports)
@@ -636,6 +681,7 @@ def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent
                     "hooks": [{"event": h.event, "name": h.name} for h in agent.hooks],
                 },
                 "network": prepared.options.network,
+                "mode": prepared.profile.workspace,
                 "workspace": str(prepared.workspace.source),
                 "argv": [Path(sys.argv[0]).name, prepared.options.sandbox],
                 **({"resumed": prepared.resumed.name} if prepared.resumed else {}),
@@ -647,6 +693,7 @@ def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent
 def _banner(
     prepared: Prepared, agent: Agent, image: Image, order: Order, session: str, taken_up: bool, ports: Publisher
 ) -> Banner:
+    from runner.cli import workplace
     from runner.frontends.banner import Banner, count_hooks
     from runner.wire.agent import EVENTS, GUARD_EVENTS, MORE_EVENTS
 
@@ -666,7 +713,7 @@ def _banner(
         not_failing=[h.name for h in agent.hooks if h.event in GUARD_EVENTS and h.on_error != "fail"],
         sandbox=sandbox,
         session=session,
-        workspace=str(prepared.workspace.source),
+        workspace=workplace.shown(prepared),
         ports=[str(published) for published in ports.published],
         scripted=prepared.options.demo,
         warnings=prepared.warnings,
