@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from runner.engine import Engine
 from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError, WorkspaceError
-from runner.sandbox import owner
+from runner.sandbox import owner, seccomp
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.profile import PRIVATE_MODES, Bind, Profile
 
@@ -292,6 +292,22 @@ def _create(engine: Engine, order: Order) -> str:
     return str(answer["Id"])
 
 
+def _podman_option(option: str) -> str:
+    return f"seccomp={seccomp.profile_file()}" if option.startswith("seccomp=") else option
+
+
+def _bind(bind: Bind) -> dict[str, Any]:
+    return {
+        "Type": "bind",
+        "Source": bind.source,
+        "Target": bind.target,
+        "ReadOnly": bind.read_only,
+        "BindOptions": {"Propagation": "rprivate"},
+    }
+
+
+def _volume(name: str, target: str, marked: Mapping[str, str]) -> dict[str, Any]:
+    return {"Type": "volume", "Source": name, "Target": target, "VolumeOptions": {"Labels": dict(marked)}}
 
 
 def find(engine: Engine, filters: Mapping[str, str]) -> list[dict[str, Any]]:
