@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from runner.engine import Engine
 from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError
-from runner.sandbox import owner, seccomp
+from runner.sandbox import owner, podman
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.profile import Profile
 
@@ -191,7 +191,7 @@ def labels(order: Order) -> dict[str, str]:
 def _create(engine: Engine, order: Order) -> str:
     host = order.profile.host_config()
     if engine.podman:
-        host["SecurityOpt"] = [_podman_option(option) for option in host["SecurityOpt"]]
+        host = podman.adapted(host)
     marked = labels(order)
     bind: dict[str, Any] = {
         "Type": "bind",
@@ -240,10 +240,6 @@ def _create(engine: Engine, order: Order) -> str:
             remove_volume(engine, volume_name(order.name))
         raise
     return str(answer["Id"])
-
-
-def _podman_option(option: str) -> str:
-    return f"seccomp={seccomp.profile_file()}" if option.startswith("seccomp=") else option
 
 
 def find(engine: Engine, filters: Mapping[str, str]) -> list[dict[str, Any]]:
