@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from runner.engine import Engine
 from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError, WorkspaceError
-from runner.sandbox import owner, seccomp
+from runner.sandbox import owner, podman
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.profile import PRIVATE_MODES, Bind, Profile
 
@@ -231,7 +231,7 @@ def labels(order: Order) -> dict[str, str]:
 def _create(engine: Engine, order: Order) -> str:
     host = order.profile.host_config()
     if engine.podman:
-        host["SecurityOpt"] = [_podman_option(option) for option in host["SecurityOpt"]]
+        host = podman.adapted(host)
     marked = labels(order)
     profile = order.profile
     if order.private:
@@ -290,10 +290,6 @@ def _create(engine: Engine, order: Order) -> str:
             ) from None
         raise
     return str(answer["Id"])
-
-
-def _podman_option(option: str) -> str:
-    return f"seccomp={seccomp.profile_file()}" if option.startswith("seccomp=") else option
 
 
 def _bind(bind: Bind) -> dict[str, Any]:
