@@ -60,7 +60,7 @@ COMMANDS: Mapping[str, Entry] = {
     "report": Entry("log:report", "Write a session as one self-contained HTML page."),
     "session": Entry("log:session_app", "Earlier sessions: list, show, remove, export."),
     "kit": Entry("kit:app", "Check, show, begin and list kits."),
-    "image": Entry("image:app", "Build, share, compare, check and sign images."),
+    "image": Entry("image:app", "Build, share, compare and check images."),
     "hook": Entry("hook:app", "Hooks: try one, import those of another agent, list a sandbox's chain."),
     "doctor": Entry("doctor:doctor", "Check the engine, the disk, the base image and the model server."),
 }
