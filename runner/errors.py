@@ -7,7 +7,8 @@
     │   └── InUseError                3   it exists, another session has it
     ├── EngineError                   4   no engine, or the engine failed
     │   ├── EngineUnreachable         4   nothing answers, or this user may not ask
-    │   └── EngineTimeout             4   a call to the engine took longer than its bound
+    │   ├── EngineTimeout             4   a call to the engine took longer than its bound
+    │   └── WorkspaceError            4   the engine does not see the workspace: it runs elsewhere
     ├── ImageError                    5   an image could not be built, pulled or verified
     │   └── WireVersionError          5   the image speaks another version of the wire
     ├── RefusedError                  6   a grant is missing, or policy says no
@@ -99,6 +100,10 @@ class EngineUnreachable(EngineError, ConnectionError):
 
 class EngineTimeout(EngineError, TimeoutError):
     """One call to the engine took longer than its bound."""
+
+
+class WorkspaceError(EngineError):
+    """The engine does not see the workspace, or sees another folder in its place: it runs elsewhere."""
 
 
 class ImageError(SbxError):

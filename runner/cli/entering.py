@@ -47,7 +47,7 @@ async def enter(name: str, *, hold: asyncio.Event | None = None) -> AsyncIterato
     """
     from runner.engine import connect
     from runner.sandbox.container import LABEL_SANDBOX, Janitor, Order, Sandbox
-    from runner.sandbox.effective import effective
+    from runner.sandbox.effective import effective, mode_of
     from runner.sandbox.listing import find_sandbox
     from runner.sandbox.profile import Profile
     from runner.sandbox.taking_up import claim
@@ -80,7 +80,7 @@ async def enter(name: str, *, hold: asyncio.Event | None = None) -> AsyncIterato
             session=listed.session,
             image=found.image_id,
             plan=listed.image,
-            profile=Profile(),
+            profile=Profile(workspace=mode_of(found.document)),
             workspace=listed.workspace,
             target=found.target,
             keep=True,

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import __version__
-from runner.errors import NotFoundError, SbxError, UsageError
+from runner.errors import NotFoundError, SbxError, UsageError, WorkspaceError
 from runner.session.state import Folders, private
 
 if TYPE_CHECKING:
@@ -87,6 +87,12 @@ class Options:
     capabilities: Sequence[str] = ()
     publish: Sequence[str] = ()
     startup: bool = True
+    mode: str = "mount"
+    untracked: str = "normal"
+    protect: Sequence[str] = ()
+    git_config: str = "ro"
+    quiet: bool = False
+    dry_run: bool = False
     certificates: Sequence[Path] = ()
     no_cache: bool = False
     pull: bool = False
@@ -105,8 +111,8 @@ class Options:
 
 
 OF_THE_SANDBOX = (
-    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates publish"
-    " startup"
+    "network grants kits kit_args strict cpus memory pids runtime mounts devices capabilities certificates"
+    " publish startup mode untracked protect git_config"
 ).split()
 """Options that belong to the container, and so to a kept sandbox as long as it lives."""
 
@@ -150,21 +156,20 @@ def prepare(options: Options) -> Prepared:
         NotFoundError: no such kit.
         RefusedError: a grant is missing.
     """
+    from runner.cli import workplace
     from runner.gateway import rules
     from runner.gateway.required import required_hooks
     from runner.kits import hooks as hook_files
-    from runner.sandbox import workspace
     from runner.session import kitsetup, ports
 
     folders = Folders.of(options.environ)
     what = read_kit(options)
     home = Path(options.environ.get("HOME") or Path.home())
-    grants = set(options.grants)
+    workplace.check(options)
     profile, relaxations = _profile(options, what.plan)
     outgoing = _settle(options, what, relaxations, folders)
-    place = workspace.find(
-        options.workspace or default_workspace(what, folders), home=home, granted="home-workspace" in grants
-    )
+    place = workplace.find(options, lambda: default_workspace(what, folders), home)
+    profile, said = workplace.arrange(profile, what.plan, place, options)
     agent = what.agent.to_wire(
         kit_hooks=kitsetup.kit_hooks(what.bringing),
         cli_hooks=hook_files.parse_hook_options(options.hooks),
@@ -180,7 +185,7 @@ def prepare(options: Options) -> Prepared:
     )
     for text in options.publish:
         ports.parse_publish(text)
-    warnings = (*what.agent.warnings, *what.plan.warnings, *outgoing.warnings)
+    warnings = (*what.agent.warnings, *what.plan.warnings, *said, *outgoing.warnings)
     warnings += tuple(_hopeless(what.plan)) if options.startup else ()
     if place.moved:
         warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
@@ -425,7 +430,30 @@ async def open_session(
         ahead: a sandbox that was started for this; who started it has a janitor and sweeps.
         server: the scripted model, where several sessions share one.
     """
-    from runner.cli import network
+    from runner.cli import workplace
+
+    async with AsyncExitStack() as stack:
+        prepared = workplace.for_engine(engine, prepared)
+        try:
+            opened = _open(engine, prepared, image, ahead, server)
+            session = await stack.enter_async_context(opened)
+        except WorkspaceError as error:
+            if ahead:
+                raise
+            opened = _open(engine, workplace.retried(error, prepared), image, None, server)
+            session = await stack.enter_async_context(opened)
+        yield session
+
+
+@asynccontextmanager
+async def _open(
+    engine: Engine,
+    prepared: Prepared,
+    image: Image,
+    ahead: Booted | None,
+    server: ScriptedServer | None,
+) -> AsyncIterator[Session]:
+    from runner.cli import network, workplace
     from runner.cli.running import signal_of
     from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
     from runner.session.control import serving, socket_path
@@ -447,10 +475,14 @@ async def open_session(
         way = out.enter_context(network.opened(prepared.outgoing, record.folder / network.LOG, options.environ))
         way.key, way.masks = key, masks
         if ahead:
-            session = await _session(engine, prepared, image, record, ahead.sandbox.order, None, server, way, ahead)
+            order = ahead.sandbox.order
+            session = await _session(engine, prepared, image, record, order, None, server, way, ahead)
             reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
             async with serving(session, reached_at), session:
-                yield session
+                try:
+                    yield session
+                finally:
+                    await workplace.leave_patch(engine, prepared, order, session.sandbox.container, record)
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
         order = _order(prepared, image, record.id, taken[0].name if taken else "")
@@ -459,11 +491,13 @@ async def open_session(
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
                 session = await _session(engine, prepared, image, record, order, taken, own, way)
                 reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
-                async with serving(session, reached_at), session:
+                watched = workplace.watched(engine, prepared, order, record)
+                async with watched, serving(session, reached_at), session:
                     sweeping = asyncio.create_task(asyncio.to_thread(sweep_leftovers, engine, prepared.folders))
                     try:
                         yield session
                     finally:
+                        await workplace.leave_patch(engine, prepared, order, session.sandbox.container, record)
                         await asyncio.gather(sweeping, return_exceptions=True)
         finally:
             janitor.done()
@@ -494,6 +528,7 @@ async def _session(
     ahead: Booted | None = None,
 ) -> Session:
     """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
+    from runner.cli import workplace
     from runner.gateway.redaction import EventMask
     from runner.sandbox.container import Sandbox
     from runner.session import kitsetup
@@ -517,8 +552,13 @@ async def _session(
         trust=way.trust,
         truststore=way.truststore,
         kit=kitsetup.prepare(
-            what.plan, workspace=order.target, folders=what.bringing, startup=options.startup, read_only=order.read_only
+            what.plan,
+            workspace=order.target,
+            folders=what.bringing,
+            startup=options.startup,
+            read_only=options.mode == "ro",
         ),
+        clone=workplace.cloner(prepared, order, taken=bool(taken)),
     )
     relay = _relay(agent, way, options)
     banner = _banner(prepared, agent, image, order, record.id, bool(taken), ports)
@@ -693,6 +733,7 @@ def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent
                     "hooks": [{"event": h.event, "name": h.name} for h in agent.hooks],
                 },
                 "network": prepared.outgoing.said,
+                "mode": prepared.profile.workspace,
                 "workspace": str(prepared.workspace.source),
                 "argv": [Path(sys.argv[0]).name, prepared.options.sandbox],
                 **({"resumed": prepared.resumed.name} if prepared.resumed else {}),
@@ -704,6 +745,7 @@ def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent
 def _banner(
     prepared: Prepared, agent: Agent, image: Image, order: Order, session: str, taken_up: bool, ports: Publisher
 ) -> Banner:
+    from runner.cli import workplace
     from runner.frontends.banner import Banner, count_hooks
     from runner.wire.agent import EVENTS, GUARD_EVENTS, MORE_EVENTS
 
@@ -723,7 +765,7 @@ def _banner(
         not_failing=[h.name for h in agent.hooks if h.event in GUARD_EVENTS and h.on_error != "fail"],
         sandbox=sandbox,
         session=session,
-        workspace=str(prepared.workspace.source),
+        workspace=workplace.shown(prepared),
         ports=[str(published) for published in ports.published],
         scripted=prepared.options.demo,
         warnings=prepared.warnings,

@@ -138,7 +138,7 @@ class Outcome:
             printer.fail(error, **self.results)
         else:  # how the turn failed was shown with its events, and is in the document
             printer.finish(**self.results)
-            if error and printer.quiet:
+            if error and printer.quiet and not printer.stdout.closed:
                 printer.stderr.lines(error_lines(error))
         if self.wanted.junit:
             self.write_junit(error, name=name, group=group, answer=printer.document.answer)

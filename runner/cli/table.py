@@ -62,7 +62,7 @@ COMMANDS: Mapping[str, Entry] = {
     "policy": Entry("policy:policy_app", "What may leave a sandbox: check a host, list the rules, show the log."),
     "secret": Entry("secret:secret_app", "Credentials for kits: bind, list, remove, check."),
     "kit": Entry("kit:app", "Check, show, begin and list kits."),
-    "image": Entry("image:app", "Build, share, compare, check and sign images."),
+    "image": Entry("image:app", "Build, share, compare and check images."),
     "hook": Entry("hook:app", "Hooks: try one, import those of another agent, list a sandbox's chain."),
     "doctor": Entry("doctor:doctor", "Check the engine, the disk, the base image and the model server."),
 }

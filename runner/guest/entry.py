@@ -1,6 +1,8 @@
 """The container's first program: PID 1, which starts as root, prepares, and becomes the guest in place.
 
-    python3 -I -S -B /opt/sbx/lib/runner/guest/entry.py WORKSPACE
+    python3 -I -S -B /opt/sbx/lib/runner/guest/entry.py WORKSPACE [JSON]
+
+JSON says `owner`, U where no folder of the host's tells it, and `give`, folders that are to be U's, each with its mode.
 
 It has six capabilities: CHOWN and DAC_OVERRIDE to give the home to U, and SETUID, SETGID, KILL, SETPCAP to keep.
 Nothing of U's runs before it has dropped the first two. It drops in place, which saves a second start of Python.
@@ -13,6 +15,7 @@ Exit codes of its own, each with one line on stderr that begins with `sbx: `:
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -27,6 +30,7 @@ from runner.guest.spawn.command import GUEST_UID, HOOK_UID, Identity
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterable
 
 EXIT_WORKSPACE = 78
 EXIT_CAPABILITY = 77
@@ -48,21 +52,24 @@ class Guest(NamedTuple):
 
 def main() -> NoReturn:
     """The program."""
-    if len(sys.argv) != 2:
-        _refuse(EXIT_WORKSPACE, "the entry wants one argument, the workspace's folder")
-    guest = become_guest(sys.argv[1])
+    if len(sys.argv) not in (2, 3):
+        _refuse(EXIT_WORKSPACE, "the entry wants the workspace's folder")
+    given = json.loads(sys.argv[2]) if len(sys.argv) == 3 else {}
+    guest = become_guest(sys.argv[1], given.get("owner"), given.get("give") or ())
     from runner.guest.main import main as run  # only now: it grows this process, and the server is forked from it
 
     run(guest)
 
 
-def become_guest(workspace: str) -> Guest:
+def become_guest(workspace: str, private: list[int] | None = None, give: Iterable[tuple[str, int]] = ()) -> Guest:
     """Prepares as root, drops to the guest's identity, forks the server. Exits the process when it cannot.
 
     Args:
         workspace: the mounted folder; who owns it is U.
+        private: uid and gid of U; the workspace is a volume, and made to be U's.
+        give: folders that become U's, and their modes.
     """
-    owner = _owner(workspace)
+    owner = Identity(private[0], private[1], "") if private else _owner(workspace)
     missing = _NEEDED - privileges.permitted_set()
     if os.getuid() != 0 or missing:
         _refuse(EXIT_CAPABILITY, f"the entry must start as root with six capabilities; missing: {sorted(missing)}")
@@ -70,6 +77,8 @@ def become_guest(workspace: str) -> Guest:
     try:
         owner = owner._replace(name=_give_names(owner))
         _give_home(command.HOME, owner)
+        for folder, mode in [*([(workspace, 0o755)] if private else []), *give]:
+            _give_volume(folder, mode, owner)
         _make_folders()
         _take_from_root()
     except OSError as error:
@@ -150,6 +159,14 @@ def _give_home(home: str, owner: Identity) -> None:
         os.fchown(descriptor, owner.uid, owner.gid)
     finally:
         os.close(descriptor)
+
+
+def _give_volume(folder: str, mode: int, owner: Identity) -> None:
+    """A new volume is root's. The mode first: who gives a folder away may no longer change it."""
+    found = os.lstat(folder)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == 0 and stat.S_IMODE(found.st_mode) != mode:
+        os.chmod(folder, mode)
+    _give_home(folder, owner)
 
 
 def _give_folder(folder: int, owner: Identity, device: int) -> None:

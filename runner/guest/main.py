@@ -255,7 +255,7 @@ class Guest:
             from runner.guest import proxy
 
             await self._open.enter_async_context(proxy.serve(self._mux, call=lambda: self._call))
-        at_start = AtStart(hello.setup, self._spawner, place, self._emit)
+        at_start = AtStart(hello.setup, self._spawner, place, self._emit, self._mux)
         self._open.push_async_callback(at_start.close)
         try:
             await at_start.run()

@@ -22,6 +22,7 @@ from runner.guest.spawn import privileges
 from runner.guest.spawn.command import GUEST_UID, HOOK_UID, NOBODY_UID, RUN_DIR, Command, Identity
 from runner.guest.spawn.spawner import Process, Spawner, open_pipe
 from runner.guest.tools.base import Place
+from runner.wire.mux import Mux
 from runner.wire.pipes import PipeTransport
 from runner.wire.setup import CONTENTS, Instruction, KitSetup, Startup
 
@@ -47,12 +48,19 @@ class AtStart:
         setup: what is to be done.
         spawner: starts processes.
         place: where, and as whom U runs.
+        mux: the wire, for the copy of the workspace.
         emit: takes events.
     """
 
     def __init__(
-        self, setup: KitSetup, spawner: Spawner, place: Place, emit: Callable[[str, dict[str, Any]], None]
+        self,
+        setup: KitSetup,
+        spawner: Spawner,
+        place: Place,
+        emit: Callable[[str, dict[str, Any]], None],
+        mux: Mux[Any],
     ) -> None:
+        self._mux = mux
         self._setup = setup
         self._spawner = spawner
         self._place = place
@@ -61,6 +69,11 @@ class AtStart:
 
     async def run(self) -> None:
         """Raises StartupFailed."""
+        if self._setup.clone:
+            from runner.guest.filling import fill
+
+            if wrong := await fill(self._mux.accept(self._setup.clone), self._spawner, self._place):
+                raise StartupFailed(f"the workspace could not be copied: {wrong}")
         if self._setup.files or self._setup.workspace:
             await self._place_files()
         if any(_identity(entry.user, self._place.owner).uid == 0 for entry in self._setup.startup):

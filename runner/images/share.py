@@ -34,7 +34,7 @@ SILENCE = 120.0
 LOAD_SILENCE = 600.0
 REFERENCE = re.compile(
     r"^(?P<name>[a-z0-9][a-z0-9._:\-]*(?:/[a-z0-9][a-z0-9._-]*)*?)"
-    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?$"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?\Z"
 )
 LABEL_KIT = "dev.sbx.kit"
 BASES = "sbx/debian"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import subprocess
@@ -16,14 +17,16 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.engine import Engine
-from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError
-from runner.sandbox import owner, seccomp
+from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError, WorkspaceError
+from runner.sandbox import owner, podman
 from runner.sandbox.attach import Attached, attach
-from runner.sandbox.profile import Profile
+from runner.sandbox.profile import PRIVATE_MODES, Bind, Profile
 
 ENTRY = ["/usr/bin/python3", "-I", "-S", "-B", "/opt/sbx/lib/runner/guest/entry.py"]
 """PID 1: prepares the container as root, then gives that up and becomes the guest."""
 HOME = "/home/agent"
+PRIVATE_OWNER = 1000
+"""U, uid and gid, where no folder of the host's tells who it is."""
 SHUTDOWN_WITHIN = 10.0
 """Seconds that a guest gets to end by itself once it is asked to, before the container is killed."""
 
@@ -34,6 +37,8 @@ LABEL_KEEP = "dev.sbx.keep"
 LABEL_WORKSPACE = "dev.sbx.workspace"
 LABEL_KIT = "dev.sbx.from"
 """The kit's folder, or its name."""
+LABEL_MODE = "dev.sbx.mode"
+"""How it has its workspace; one of `profile.MODES`."""
 LABEL_PROFILE = "dev.sbx.profile"
 """Digest of the controls, so that a sandbox with others is never taken up unseen."""
 
@@ -54,10 +59,19 @@ class Order:
     """Folder on the host."""
     target: str
     """The same in the container."""
-    read_only: bool = False
     keep: bool = False
     hostname: str = "sandbox"
     kit: str = ""
+
+    @property
+    def private(self) -> bool:
+        """Nothing of the host's is mounted as its workspace."""
+        return self.profile.workspace in PRIVATE_MODES
+
+    @property
+    def canary_folder(self) -> Path | None:
+        """Where a file is laid that the guest must see; None where nothing of the host's is mounted."""
+        return None if self.private else Path(self.workspace)
 
 
 class Sandbox:
@@ -138,7 +152,8 @@ class Sandbox:
                 self._engine.request("POST", f"/containers/{self.container}/stop?t=2", doing="stopping the sandbox")
             else:
                 remove(self._engine, self.container)
-                remove_volume(self._engine, volume_name(self.order.name))
+                for name in volume_names(self.order):
+                    remove_volume(self._engine, name)
 
     async def state(self) -> dict[str, Any]:
         """The engine's `State`: `Running`, `OOMKilled`, `ExitCode`, `Error`. Empty when it is gone."""
@@ -155,6 +170,30 @@ class Sandbox:
 def volume_name(sandbox: str) -> str:
     """The engine's name of a sandbox's home volume."""
     return f"sbx-{sandbox}-home"
+
+
+def workspace_volume(sandbox: str) -> str:
+    """The engine's name of a sandbox's private workspace."""
+    return f"sbx-{sandbox}-work"
+
+
+def volume_names(order: Order) -> list[str]:
+    """The engine's names of all volumes of a sandbox."""
+    names = [volume_name(order.name)]
+    names += [f"sbx-{order.name}-vol-{_short(volume.path)}" for volume in order.profile.volumes if not volume.tmpfs]
+    return [*names, workspace_volume(order.name)] if order.private else names
+
+
+def _short(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:12]
+
+
+def remove_volumes(engine: Engine, sandbox: str) -> None:
+    """Removes every volume that bears the sandbox's name as its label."""
+    query = quote(json.dumps({"label": [f"{LABEL_SANDBOX}={sandbox}"]}))
+    answer = engine.get(f"/volumes?filters={query}", doing="listing the sandbox's volumes", timeout=20.0)
+    for volume in answer.get("Volumes") or ():
+        remove_volume(engine, str(volume["Name"]))
 
 
 def stop(engine: Engine, container: str, seconds: int) -> None:
@@ -183,6 +222,7 @@ def labels(order: Order) -> dict[str, str]:
         LABEL_WORKSPACE: order.workspace,
         LABEL_KEEP: "1" if order.keep else "0",
         LABEL_KIT: order.kit,
+        LABEL_MODE: order.profile.workspace,
         LABEL_PROFILE: order.profile.digest(),
         owner.LABEL: owner.current().label(),
     }
@@ -191,30 +231,33 @@ def labels(order: Order) -> dict[str, str]:
 def _create(engine: Engine, order: Order) -> str:
     host = order.profile.host_config()
     if engine.podman:
-        host["SecurityOpt"] = [_podman_option(option) for option in host["SecurityOpt"]]
+        host = podman.adapted(host)
     marked = labels(order)
-    bind: dict[str, Any] = {
-        "Type": "bind",
-        "Source": order.workspace,
-        "Target": order.target,
-        "ReadOnly": order.read_only,
-        # The engine would otherwise make a missing folder, as root.
-        "BindOptions": {"Propagation": "rprivate"},
-    }
-    home = {
-        "Type": "volume",
-        "Source": volume_name(order.name),
-        "Target": HOME,
-        "VolumeOptions": {"Labels": marked},
-    }
-    extra = [
-        {"Type": "bind", "Source": b.source, "Target": b.target, "ReadOnly": b.read_only} for b in order.profile.binds
+    profile = order.profile
+    if order.private:
+        work = _volume(workspace_volume(order.name), order.target, marked)
+    else:
+        work = _bind(Bind(order.workspace, order.target, profile.workspace == "ro"))
+    volumes = [
+        _volume(f"sbx-{order.name}-vol-{_short(v.path)}", v.path, marked) for v in profile.volumes if not v.tmpfs
     ]
-    host["Mounts"] = [home, bind, *extra]
+    guarded = () if order.private else profile.guarded
+    host["Mounts"] = [
+        _volume(volume_name(order.name), HOME, marked),
+        work,
+        *volumes,
+        *map(_bind, guarded),
+        *map(_bind, profile.binds),
+    ]
+    # What the entry does as root, before it gives that up.
+    given = {
+        "owner": [PRIVATE_OWNER, PRIVATE_OWNER] if order.private else None,
+        "give": [[v.path, v.mode] for v in profile.volumes],
+    }
     document = {
         "Image": order.image,
         "Entrypoint": ENTRY,
-        "Cmd": [order.target],
+        "Cmd": [order.target, json.dumps(given)],
         "User": "0:0",
         "WorkingDir": "/",
         "Hostname": order.hostname,
@@ -237,13 +280,30 @@ def _create(engine: Engine, order: Order) -> str:
             ) from None
         # The engine makes the volume before it refuses the container.
         with contextlib.suppress(SbxError):
-            remove_volume(engine, volume_name(order.name))
+            for volume in volume_names(order):
+                remove_volume(engine, volume)
+        if "bind source path does not exist" in error.message and not order.private:
+            raise WorkspaceError(
+                f"the engine does not see the workspace {order.workspace}",
+                place=order.workspace,
+                hint="the engine runs elsewhere; --mode clone works on a copy",
+            ) from None
         raise
     return str(answer["Id"])
 
 
-def _podman_option(option: str) -> str:
-    return f"seccomp={seccomp.profile_file()}" if option.startswith("seccomp=") else option
+def _bind(bind: Bind) -> dict[str, Any]:
+    return {
+        "Type": "bind",
+        "Source": bind.source,
+        "Target": bind.target,
+        "ReadOnly": bind.read_only,
+        "BindOptions": {"Propagation": "rprivate"},
+    }
+
+
+def _volume(name: str, target: str, marked: Mapping[str, str]) -> dict[str, Any]:
+    return {"Type": "volume", "Source": name, "Target": target, "VolumeOptions": {"Labels": dict(marked)}}
 
 
 def find(engine: Engine, filters: Mapping[str, str]) -> list[dict[str, Any]]:

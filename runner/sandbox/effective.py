@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.engine import Engine
-from runner.sandbox.container import HOME, LABEL_WORKSPACE
-from runner.sandbox.profile import CAPABILITIES, GIB, Bind, Profile, masked
+from runner.sandbox.container import HOME, LABEL_MODE, LABEL_WORKSPACE
+from runner.sandbox.profile import CAPABILITIES, GIB, MODES, PRIVATE_MODES, Bind, Profile, Volume, masked
 from runner.sandbox.seccomp import profile as seccomp_profile
 
 
@@ -63,6 +63,13 @@ def effective(engine: Engine, container: str) -> Effective:
     )
 
 
+def mode_of(document: dict[str, Any]) -> str:
+    """How a container has its workspace: one of `profile.MODES`."""
+    labels = (document.get("Config") or {}).get("Labels") or {}
+    mode = str(labels.get(LABEL_MODE) or "mount")
+    return mode if mode in MODES else "mount"
+
+
 def controls(document: dict[str, Any]) -> list[Control]:
     """The controls of a container, from the engine's description of it."""
     host = document.get("HostConfig") or {}
@@ -86,7 +93,7 @@ def controls(document: dict[str, Any]) -> list[Control]:
         ("process ids", str(host.get("PidMode") or "own"), "own"),
         ("shared memory", str(host.get("IpcMode") or "the engine's default"), "private"),
         ("published ports", " ".join(sorted(host.get("PortBindings") or {})) or "none", "none"),
-        ("workspace", _workspace(host, workspace), "writable"),
+        ("workspace", _workspace(host, workspace, mode_of(document)), "writable"),
     ]
     return [*(Control(n, v, default[n]) for n, v in found.items()), *(Control(*row) for row in more)]
 
@@ -95,7 +102,17 @@ def _profile(host: dict[str, Any], workspace: str) -> Profile:
     binds = [
         Bind(str(m.get("Source")), str(m.get("Target")), bool(m.get("ReadOnly")))
         for m in host.get("Mounts") or ()
-        if m.get("Type") == "bind" and m.get("Source") != workspace
+        if m.get("Type") == "bind" and not _within(m, workspace)
+    ]
+    guarded = [
+        Bind(str(m["Source"]), str(m.get("Target")), bool(m.get("ReadOnly")))
+        for m in host.get("Mounts") or ()
+        if m.get("Type") == "bind" and _within(m, workspace) and m.get("Source") != workspace
+    ]
+    volumes = [
+        Volume(str(m.get("Target")))
+        for m in host.get("Mounts") or ()
+        if m.get("Type") == "volume" and "-vol-" in str(m.get("Source"))
     ]
     for text in host.get("Binds") or ():
         source, _, rest = str(text).partition(":")
@@ -116,9 +133,17 @@ def _profile(host: dict[str, Any], workspace: str) -> Profile:
         capabilities=tuple(c for c in added if c not in CAPABILITIES),
         devices=tuple(devices),
         binds=tuple(binds),
+        guarded=tuple(guarded),
+        volumes=tuple(volumes),
         privileged=bool(host.get("Privileged")),
         writable_root=not host.get("ReadonlyRootfs"),
     )
+
+
+def _within(mount: dict[str, Any], workspace: str) -> bool:
+    """It is the workspace, or a part of it mounted over itself."""
+    source = str(mount.get("Source"))
+    return bool(workspace) and (source == workspace or source.startswith(workspace.rstrip("/") + "/"))
 
 
 def _tmp(host: dict[str, Any], option: str) -> int:
@@ -139,7 +164,9 @@ def _swap(host: dict[str, Any]) -> str:
     return "without limit" if both <= 0 else f"{(both - memory) / GIB:.1f} GiB"
 
 
-def _workspace(host: dict[str, Any], workspace: str) -> str:
+def _workspace(host: dict[str, Any], workspace: str, mode: str) -> str:
+    if mode in PRIVATE_MODES:
+        return "a private copy" if mode == "clone" else "empty, private"
     for mount in host.get("Mounts") or ():
         if mount.get("Source") == workspace and mount.get("Target") != HOME:
             return "read-only" if mount.get("ReadOnly") else "writable"

@@ -46,6 +46,24 @@ class Bind:
 
 
 @dataclass(frozen=True)
+class Volume:
+    """A folder of the sandbox's own, given to U."""
+
+    path: str
+    tmpfs: bool = False
+    """In memory, gone when the sandbox stops; else a volume of the engine's, kept and removed with the sandbox."""
+    size: int = 0
+    """Bytes, of a tmpfs; 0: as `/tmp`."""
+    mode: int = 0o755
+
+
+MODES = ("mount", "clone", "ro", "none")
+"""How a sandbox gets its workspace: the folder itself, a private copy, the folder to read only, an empty folder."""
+PRIVATE_MODES = ("clone", "none")
+"""Those in which nothing of the host's is mounted."""
+
+
+@dataclass(frozen=True)
 class Relaxation:
     """A control that was loosened, and who asked for it."""
 
@@ -83,6 +101,11 @@ class Profile:
     """Further ones."""
     devices: tuple[str, ...] = ()
     binds: tuple[Bind, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    workspace: str = "mount"
+    """One of `MODES`."""
+    guarded: tuple[Bind, ...] = ()
+    """Parts of the workspace, mounted over themselves: so that they cannot be moved, and some to read only."""
     privileged: bool = False
     writable_root: bool = False
     relaxations: tuple[Relaxation, ...] = field(default=())
@@ -119,6 +142,11 @@ class Profile:
                 "/var/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={self.tmp},nr_inodes={self.inodes}",  # noqa: S108
             },
         }
+        for volume in self.volumes:
+            if volume.tmpfs:
+                size = volume.size or self.tmp
+                options = f"rw,exec,nosuid,nodev,mode={volume.mode:o},size={size},nr_inodes={self.inodes}"
+                config["Tmpfs"][volume.path] = options
         if self.network == "bridge":
             config["ExtraHosts"] = ["host.docker.internal:host-gateway"]
         if self.runtime:
@@ -131,7 +159,11 @@ class Profile:
 
     def digest(self) -> str:
         """Short name of everything that the container may do; who asked for it aside."""
-        document = [self.host_config(), [[b.source, b.target, b.read_only] for b in self.binds]]
+        document = [
+            self.host_config(),
+            [[b.source, b.target, b.read_only] for b in (*self.binds, *self.guarded)],
+            [self.workspace, [[v.path, v.mode] for v in self.volumes]],
+        ]
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
     def table(self) -> list[tuple[str, str, str]]:
@@ -158,6 +190,8 @@ class Profile:
             ("home", f"at most {self.home // MIB} MiB, {self.home_files} files; more ends the run"),
             ("devices", "the host's" if self.privileged else " ".join(self.devices) or "none"),
             ("mounts", " ".join(f"{b.source}:{b.target}{':ro' if b.read_only else ''}" for b in self.binds) or "none"),
+            ("volumes", " ".join(f"{v.path}{' (in memory)' if v.tmpfs else ''}" for v in self.volumes) or "none"),
+            ("protected", " ".join(b.target for b in self.guarded if b.read_only) or "nothing"),
             ("runtime", self.runtime or "the engine's default"),
         ]
         return [(control, value, asked.get(control, "")) for control, value in rows]

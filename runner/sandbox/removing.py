@@ -17,7 +17,7 @@ from urllib.parse import quote
 from runner.engine import Engine
 from runner.errors import InUseError, NotFoundError, SbxError
 from runner.sandbox import owner
-from runner.sandbox.container import LABEL_SANDBOX, lock, remove, remove_volume, volume_name
+from runner.sandbox.container import LABEL_SANDBOX, lock, remove, remove_volume, remove_volumes
 from runner.sandbox.listing import Listed, sandboxes
 
 LIST_TIMEOUT = 20.0
@@ -66,11 +66,12 @@ def remove_sandbox(engine: Engine, listed: Listed, locks: Path, *, force: bool =
             raise InUseError(f"the sandbox {listed.name} runs", hint=f"`sbx rm -f {listed.name}`")
         with contextlib.suppress(NotFoundError):  # its own session was quicker
             remove(engine, listed.container)
-        remove_volume(engine, volume_name(listed.name))
+        remove_volumes(engine, listed.name)
     finally:
         if held >= 0:
             os.close(held)
     (locks / f"{listed.name}.json").unlink(missing_ok=True)
+    (locks.parent / "clones" / f"{listed.name}.json").unlink(missing_ok=True)
 
 
 def leftovers(engine: Engine, locks: Path) -> list[Leftover]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -31,7 +32,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from runner.errors import EngineError, UsageError
 
@@ -483,6 +484,20 @@ def remove(destination: Path, names: Iterable[str]) -> Report:
 # ---- into the sandbox
 
 
+@dataclass(frozen=True)
+class Tree:
+    """A file, or what is in a folder, to be packed."""
+
+    path: Path
+    """A link here is followed, none below it is."""
+    root: str = ""
+    """The name in the archive: of the file, or before each name of the folder's."""
+    keep: Callable[[str], bool] | None = None
+    """Whether a relative name is taken along; a folder that is not leaves out all below it."""
+    prints: dict[str, str] | None = None
+    """Takes a fingerprint (`fingerprint_of`) for each relative name of a file or link."""
+
+
 def pack(
     path: Path,
     sink: Sink,
@@ -492,38 +507,95 @@ def pack(
     keep: Callable[[str], bool] | None = None,
     owner: tuple[int, int] | None = None,
 ) -> Report:
-    """Writes a tar of a file, or of what is in a folder.
+    """Writes a tar of a file, or of what is in a folder; `pack_trees` with one tree."""
+    return pack_trees([Tree(path, root, keep)], sink, limits=limits, owner=owner)
+
+
+def pack_trees(
+    trees: Iterable[Tree], sink: Sink, *, limits: Limits | None = None, owner: tuple[int, int] | None = None
+) -> Report:
+    """Writes one tar of several files and folders.
 
     Args:
-        path: file or folder; a link here is followed, none below it is.
         sink: takes the archive.
-        root: the name in the archive: of the file, or before each name of the folder's.
         limits: bounds.
-        keep: whether a relative name is taken along; a folder that is not leaves out all below it.
         owner: uid and gid in the archive; without it, the files' own.
 
     Raises:
-        UsageError: it cannot be read, or is over the limits.
+        UsageError: one cannot be read, or all are over the limits.
     """
     limits, report = limits or Limits(), Report()
-    try:
-        top = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", place=str(path)) from None
-    try:
-        # Mode "w|" writes forward only, so that a pipe will do.
-        out: Any = sink
-        with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as archive:
-            packing = _Packing(archive, limits, keep, owner, report, path)
-            if stat.S_ISDIR(os.fstat(top).st_mode):
-                if root:
-                    packing.add(top, os.fstat(top), root)
-                packing.folder(top, "", root)
-            else:
-                packing.add(top, os.fstat(top), root or path.name)
-    finally:
-        os.close(top)
+    # Mode "w|" writes forward only, so that a pipe will do.
+    out: Any = sink
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as archive:
+        for tree in trees:
+            try:
+                top = os.open(tree.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError as error:
+                raise UsageError(f"{tree.path} cannot be read: {error.strerror}", place=str(tree.path)) from None
+            try:
+                _Packing(archive, limits, owner, report, tree).all(top)
+            finally:
+                os.close(top)
     return report
+
+
+def fingerprint_of(mode: int, digest: str) -> str:
+    """What tells a file from its changed self: whether it is executable, and its SHA-256."""
+    return f"{'x' if mode & 0o100 else '-'}:{digest}"
+
+
+def fingerprints(folder: Path, keep: Callable[[str], bool] | None = None) -> dict[str, str]:
+    """The fingerprint of every file and link below a folder: `l:TARGET`, or `fingerprint_of`."""
+    found: dict[str, str] = {}
+    pack_trees([Tree(folder, "", keep, found)], _Nowhere())
+    return found
+
+
+def fingerprint(folder: Path, name: str) -> str:
+    """That of one relative name; empty when it is not there, `?` for what is neither file nor link."""
+    parts = _parts(name)
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, _OPEN_FOLDER, dir_fd=at)
+            os.close(at)
+            at = below
+        found = os.stat(parts[-1], dir_fd=at, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            return f"l:{os.readlink(parts[-1], dir_fd=at)}"
+        if not stat.S_ISREG(found.st_mode):
+            return "?"
+        descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        with os.fdopen(descriptor, "rb") as content:
+            return fingerprint_of(found.st_mode, hashlib.file_digest(content, "sha256").hexdigest())
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return "?"
+    finally:
+        os.close(at)
+
+
+class _Nowhere:
+    def write(self, data: bytes, /) -> None:
+        return
+
+
+class _Hashing:
+    """A file that is hashed while it is read."""
+
+    def __init__(self, content: BinaryIO) -> None:
+        self._content = content
+        self._sum = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._content.read(size)
+        self._sum.update(data)
+        return data
+
+    def hexdigest(self) -> str:
+        return self._sum.hexdigest()
 
 
 class _Packing:
@@ -531,31 +603,42 @@ class _Packing:
         self,
         archive: tarfile.TarFile,
         limits: Limits,
-        keep: Callable[[str], bool] | None,
         owner: tuple[int, int] | None,
         report: Report,
-        path: Path,
+        tree: Tree,
     ) -> None:
         self._archive = archive
         self._limits = limits
-        self._keep = keep
+        self._keep = tree.keep
         self._owner = owner
         self._report = report
-        self._path = path
-        self._count = 0
+        self._path = tree.path
+        self._root = tree.root
+        self._prints = tree.prints
 
-    def folder(self, descriptor: int, below: str, root: str, depth: int = 0) -> None:
+    def all(self, top: int) -> None:
+        """Everything of the tree; `top` is its descriptor."""
+        found = os.fstat(top)
+        if not stat.S_ISDIR(found.st_mode):
+            name = self._root or self._path.name
+            self.add(top, found, name, name)
+            return
+        if self._root:
+            self.add(top, found, self._root, "")
+        self.folder(top, "")
+
+    def folder(self, descriptor: int, below: str, depth: int = 0) -> None:
         if depth > MAX_DEPTH:
             raise UsageError(f"folders lie more than {MAX_DEPTH} deep", place=str(self._path))
         for entry in sorted(os.listdir(descriptor)):
             relative = f"{below}/{entry}" if below else entry
             if self._keep and not self._keep(relative):
                 continue
-            name = f"{root}/{relative}" if root else relative
+            name = f"{self._root}/{relative}" if self._root else relative
             try:
                 found = os.stat(entry, dir_fd=descriptor, follow_symlinks=False)
                 if stat.S_ISLNK(found.st_mode):
-                    self.add(-1, found, name, os.readlink(entry, dir_fd=descriptor))
+                    self.add(-1, found, name, relative, os.readlink(entry, dir_fd=descriptor))
                     continue
                 if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
                     self._report.refused.append(Refused(relative, "neither a file, a folder nor a link"))
@@ -566,15 +649,14 @@ class _Packing:
                 continue
             try:
                 found = os.fstat(opened)
-                self.add(opened, found, name)
+                self.add(opened, found, name, relative)
                 if stat.S_ISDIR(found.st_mode):
-                    self.folder(opened, relative, root, depth + 1)
+                    self.folder(opened, relative, depth + 1)
             finally:
                 os.close(opened)
 
-    def add(self, descriptor: int, found: os.stat_result, name: str, link: str = "") -> None:
-        self._count += 1
-        if self._count > self._limits.files:
+    def add(self, descriptor: int, found: os.stat_result, name: str, relative: str, link: str = "") -> None:
+        if len(self._report.written) + len(self._report.folders) >= self._limits.files:
             raise UsageError(f"more than {self._limits.files} files", place=str(self._path))
         member = tarfile.TarInfo(name)
         member.mode = stat.S_IMODE(found.st_mode) & 0o777
@@ -583,6 +665,8 @@ class _Packing:
         if link:
             member.type, member.linkname = tarfile.SYMTYPE, link
             self._archive.addfile(member)
+            if self._prints is not None:
+                self._prints[relative] = f"l:{link}"
         elif stat.S_ISDIR(found.st_mode):
             member.type = tarfile.DIRTYPE
             self._archive.addfile(member)
@@ -594,12 +678,15 @@ class _Packing:
             if self._report.size > self._limits.size:
                 raise UsageError(f"it is over {self._limits.size} bytes", place=str(self._path))
             with os.fdopen(os.dup(descriptor), "rb") as content:
+                hashed: Any = _Hashing(content)
                 try:
-                    self._archive.addfile(member, content)
+                    self._archive.addfile(member, hashed)
                 except OSError as error:
                     if error.errno is not None:
                         raise
                     raise UsageError("a file became shorter while it was read", place=name) from None
+            if self._prints is not None:
+                self._prints[relative] = fingerprint_of(found.st_mode, hashed.hexdigest())
         else:
             raise UsageError("it is neither a file, a folder nor a link", place=str(self._path))
         self._report.written.append(name)

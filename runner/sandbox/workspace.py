@@ -15,6 +15,7 @@ from runner.wire.agent import GUEST_UID, HOOK_UID
 ELSEWHERE = "/workspace"
 """Where a workspace is mounted whose own path cannot be used in the image."""
 
+PRIVATE_UID = 1000
 _NOBODY = 65534
 
 _OWN_FOLDERS = (
@@ -90,12 +91,20 @@ def target(source: Path) -> str:
     return ELSEWHERE if taken else text
 
 
+def nowhere() -> Workspace:
+    """No folder of the user's: an empty one in the sandbox."""
+    return Workspace(Path("/none"), ELSEWHERE, PRIVATE_UID)
+
+
 @contextmanager
-def canary(folder: Path) -> Iterator[tuple[str, str]]:
+def canary(folder: Path | None) -> Iterator[tuple[str, str]]:
     """A file in the workspace, there only until the guest has seen it: (name, text).
 
-    Where the host's user may not write, the name is empty and there is nothing to check.
+    Where the host's user may not write, or nothing is mounted (None), the name is empty and there is nothing to check.
     """
+    if folder is None:
+        yield "", ""
+        return
     name, text = f".sbx-canary-{secrets.token_hex(8)}", secrets.token_hex(16)
     path = folder / name
     try:

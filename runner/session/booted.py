@@ -23,6 +23,7 @@ from runner.errors import (
     StartupError,
     WireError,
     WireVersionError,
+    WorkspaceError,
 )
 from runner.sandbox.attach import Attached
 from runner.sandbox.container import Sandbox
@@ -142,10 +143,10 @@ class Booted:
             case "limit":
                 return LimitError(message.message, place=self.sandbox.container[:12])
             case "workspace":
-                return EngineError(
+                return WorkspaceError(
                     message.message,
                     place=self.sandbox.order.workspace,
-                    hint="the engine must run on this machine and see this folder",
+                    hint="the engine must run on this machine and see this folder; --mode clone works on a copy",
                 )
             case _:
                 return WireError(

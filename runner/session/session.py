@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import io
+import os
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from runner.errors import ConfigError, EngineError, RunTimeout, SbxError, WireError
 from runner.sandbox import workspace
 from runner.sandbox.container import SHUTDOWN_WITHIN, Sandbox
+from runner.sandbox.transfer import Sink
 from runner.session.booted import READY_WITHIN, Booted
 from runner.session.kitsetup import Prepared
 from runner.session.ports import Publisher
@@ -27,9 +29,12 @@ from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.agent import Agent, Hook
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
+from runner.wire.pipes import PipeTransport
 
 STARTUP_WITHIN = 605.0
 """Seconds more for each startup command; the guest bounds each by itself, at a little less."""
+CLONE_WITHIN = 3600.0
+"""Seconds more for sending a copy of the workspace."""
 MAX_SNAPSHOT = 32 * 1024 * 1024
 """Most bytes of the kit's folder that a session takes along."""
 LEFT_OUT = frozenset({"playground", "files", ".git"})
@@ -78,6 +83,8 @@ class Setup:
     truststore: bytes = b""
     kit: Prepared = field(default_factory=Prepared)
     """What the kit does at start."""
+    clone: Callable[[Sink], object] | None = None
+    """Writes the tar of a private workspace."""
 
 
 @dataclass(frozen=True)
@@ -172,10 +179,15 @@ class Session:
         assert mux is not None
         self._mux = mux
         self._reader = asyncio.create_task(self._read(mux))
-        with workspace.canary(Path(self.sandbox.order.workspace)) as (canary, text):
+        with workspace.canary(self.sandbox.order.canary_folder) as (canary, text):
             snapshot = mux.open() if self._setup.snapshot else None
             contents = mux.open() if self._setup.kit.contents else None
-            kit = replace(self._setup.kit.setup, contents=contents.channel if contents else 0)
+            copy = mux.open() if self._setup.clone else None
+            kit = replace(
+                self._setup.kit.setup,
+                contents=contents.channel if contents else 0,
+                clone=copy.channel if copy else 0,
+            )
             hello = m.Hello(
                 version=VERSION,
                 session=self.record.id,
@@ -196,7 +208,8 @@ class Session:
             )
             try:
                 slow = sum(not entry.background for entry in kit.startup)
-                async with asyncio.timeout(READY_WITHIN + slow * STARTUP_WITHIN):
+                patience = READY_WITHIN + slow * STARTUP_WITHIN + (CLONE_WITHIN if copy else 0.0)
+                async with asyncio.timeout(patience):
                     mux.post(hello)
                     if snapshot:
                         await snapshot.write(self._setup.snapshot)
@@ -204,6 +217,8 @@ class Session:
                     if contents:
                         await contents.write(self._setup.kit.contents)
                         contents.close()
+                    if copy and self._setup.clone:
+                        await send(copy, self._setup.clone)
                     await self._is_started
             except TimeoutError:
                 raise EngineError(
@@ -433,6 +448,31 @@ class Session:
                 future.set_exception(failure)
                 future.exception()  # looked at: nobody may be waiting
         self._events.put_nowait(failure)
+
+
+async def send(stream: Stream, write: Callable[[Sink], object]) -> None:
+    """Sends what `write` writes, which runs in a thread and waits for the wire as for a pipe.
+
+    Raises:
+        SbxError: of `write`'s.
+        StreamReset: the other end no longer takes it.
+    """
+    source, end = os.pipe2(os.O_CLOEXEC)
+
+    def pack() -> None:
+        with os.fdopen(end, "wb") as sink:
+            write(sink)
+
+    packing = asyncio.create_task(asyncio.to_thread(pack))
+    pipe = PipeTransport(source, source)
+    try:
+        while data := await pipe.read(64 * 1024):
+            await stream.write(data)
+    finally:
+        os.close(source)  # one who still writes is told so by EPIPE
+        with contextlib.suppress(BrokenPipeError):
+            await packing
+    stream.close()
 
 
 async def _collect(stream: Stream, limit: int) -> bytes:
