@@ -71,8 +71,8 @@ class Outgoing:
         if self.bridge:
             return BRIDGE
         name = "open (learning)" if self.asked.learn else self.asked.preset
-        texts = dict.fromkeys(p.group or p.text for p in self.policy.allow if p.source != f"preset {self.asked.preset}")
-        shown = [text for text in texts if text != self.asked.preset and not (name == "packages" and text[0] == "@")]
+        own = f"preset {self.policy.preset}"
+        shown = list(dict.fromkeys(p.group or p.text for p in self.policy.allow if not p.source.startswith(own)))
         if not shown:
             return name
         hosts = ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "")
