@@ -44,8 +44,8 @@ END_WITHIN = 10.0
 MAX_SOURCES = 1024 * 1024
 """Bytes of a base image's list of package sources."""
 DEBIAN = "@debian-packages"
-NAME = "build"
-"""The sandbox's name in the labels of a build's helper."""
+LABEL = "dev.sbx.build"
+"""On a build's helper, with the kit's name. It is no sandbox, and is not listed as one."""
 
 
 class ClosedBuilds:
@@ -117,10 +117,10 @@ class ClosedBuilds:
     def _create(self, images: Iterable[str], session: str) -> str:
         """The helper, created and not started; in the first image that has Perl."""
         from runner.sandbox import owner
-        from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, remove
+        from runner.sandbox.container import LABEL_SESSION, remove
 
         script = (data_folder("images") / "network" / "forward.pl").read_text(encoding="utf-8")
-        labels = {LABEL_SESSION: session, LABEL_SANDBOX: NAME, owner.LABEL: owner.current().label()}
+        labels = {LABEL_SESSION: session, LABEL: self._plan.name, owner.LABEL: owner.current().label()}
         last = ""
         for image in images:
             document = {

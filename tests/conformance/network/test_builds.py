@@ -56,9 +56,9 @@ def write_spec(folder: Path, port: int, *commands: str) -> None:
 def no_helper(engine: Engine) -> Iterator[None]:
     """After the test, no build's helper is left."""
     yield
-    query = "%7B%22label%22%3A%5B%22dev.sbx.sandbox%3Dbuild%22%5D%7D"
+    query = "%7B%22label%22%3A%5B%22dev.sbx.build%3Dbuilt-closed%22%5D%7D"
     left = engine.get(f"/containers/json?all=1&filters={query}", doing="listing")
-    assert [c for c in left if c["State"] != "running"] == []
+    assert left == []
 
 
 @pytest.mark.usefixtures("no_helper")
