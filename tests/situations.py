@@ -217,7 +217,14 @@ asking("an answer", 0, "cat todo.txt")
 asking(
     "a question that a hook stops", 0, "hi", "--hook", 'preGeneration=echo \'{"continue": false, "stopReason": "no"}\''
 )
-asking("a hook that fails", 1, "hi", "--hook", "preGeneration=exit 7")
+
+
+@situation("a guard that fails", 1)
+def _(stage: Stage) -> Done:
+    hooks = "hooks:\n  preGeneration:\n    - {command: exit 7, onError: fail}\n"
+    return stage.ask("hi", kit=stage.kit("guarded", f"provider: llmman\nmodel: scripted\n{hooks}"))
+
+
 asking("the model server answers with an error", 1, "break")
 asking("more tokens than allowed", 1, "run true", "--max-tokens", "1")
 simple("no model server", 1, "run", "./kit", "work", "-q", "-p", "hi", "--base-url", "http://127.0.0.1:1/v1")

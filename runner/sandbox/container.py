@@ -30,6 +30,9 @@ PRIVATE_OWNER = 1000
 SHUTDOWN_WITHIN = 10.0
 """Seconds that a guest gets to end by itself once it is asked to, before the container is killed."""
 
+REMOVED_WITHIN = 30.0
+"""Seconds for a removal that somebody else has begun."""
+
 LABEL_SESSION = "dev.sbx.session"
 LABEL_SANDBOX = "dev.sbx.sandbox"
 LABEL_PLAN = "dev.sbx.plan"
@@ -203,8 +206,15 @@ def stop(engine: Engine, container: str, seconds: int) -> None:
 
 
 def remove(engine: Engine, container: str) -> None:
-    """Kills and removes a container with its anonymous volumes."""
-    engine.request("DELETE", f"/containers/{container}?force=1&v=1", doing="removing the sandbox")
+    """Kills and removes a container with its anonymous volumes. One that is being removed already is waited for."""
+    try:
+        engine.request("DELETE", f"/containers/{container}?force=1&v=1", doing="removing the sandbox")
+    except EngineError as error:
+        if "already in progress" not in error.message:
+            raise
+        with contextlib.suppress(NotFoundError):
+            path = f"/containers/{container}/wait?condition=removed"
+            engine.request("POST", path, doing="waiting for the sandbox to be removed", timeout=REMOVED_WITHIN)
 
 
 def remove_volume(engine: Engine, name: str) -> None:
