@@ -6,7 +6,7 @@ QUESTION := Which files are here, and what is today's date?
 # The reaper of testcontainers is an image that cannot be pulled everywhere; the tests clean up after themselves.
 export TESTCONTAINERS_RYUK_DISABLED := true
 
-.PHONY: demo test test-rules test-escape test-slow check setup engine format lock clean
+.PHONY: demo situations test test-rules test-escape test-slow check setup engine format lock clean
 
 demo: setup engine  ## ask the demo agent a question in a sandbox, with the built-in scripted model
 	$(VENV)/bin/sbx run hooks-demo --demo -p "$(QUESTION)"
@@ -22,6 +22,9 @@ test-rules: setup  ## take each rule of the model client out in turn: its row mu
 
 test-escape: setup engine  ## attacks from inside a sandbox, each with its control and without it
 	$(PYTHON) -m tests.escape
+
+situations: setup engine  ## every way a command line can end, caused for real, as a table
+	$(PYTHON) -m tests.situations
 
 check: setup  ## style and types
 	$(VENV)/bin/ruff check .

@@ -20,6 +20,14 @@ from runner.engine import Engine
 from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError, WorkspaceError
 from runner.sandbox import owner, podman
 from runner.sandbox.attach import Attached, attach
+from runner.sandbox.labels import LABEL_KEEP as LABEL_KEEP
+from runner.sandbox.labels import LABEL_KIT as LABEL_KIT
+from runner.sandbox.labels import LABEL_MODE as LABEL_MODE
+from runner.sandbox.labels import LABEL_PLAN as LABEL_PLAN
+from runner.sandbox.labels import LABEL_PROFILE as LABEL_PROFILE
+from runner.sandbox.labels import LABEL_SANDBOX as LABEL_SANDBOX
+from runner.sandbox.labels import LABEL_SESSION as LABEL_SESSION
+from runner.sandbox.labels import LABEL_WORKSPACE as LABEL_WORKSPACE
 from runner.sandbox.profile import PRIVATE_MODES, Bind, Profile
 
 ENTRY = ["/usr/bin/python3", "-I", "-S", "-B", "/opt/sbx/lib/runner/guest/entry.py"]
@@ -30,17 +38,8 @@ PRIVATE_OWNER = 1000
 SHUTDOWN_WITHIN = 10.0
 """Seconds that a guest gets to end by itself once it is asked to, before the container is killed."""
 
-LABEL_SESSION = "dev.sbx.session"
-LABEL_SANDBOX = "dev.sbx.sandbox"
-LABEL_PLAN = "dev.sbx.plan"
-LABEL_KEEP = "dev.sbx.keep"
-LABEL_WORKSPACE = "dev.sbx.workspace"
-LABEL_KIT = "dev.sbx.from"
-"""The kit's folder, or its name."""
-LABEL_MODE = "dev.sbx.mode"
-"""How it has its workspace; one of `profile.MODES`."""
-LABEL_PROFILE = "dev.sbx.profile"
-"""Digest of the controls, so that a sandbox with others is never taken up unseen."""
+REMOVED_WITHIN = 30.0
+"""Seconds for a removal that somebody else has begun."""
 
 
 @dataclass(frozen=True)
@@ -203,8 +202,15 @@ def stop(engine: Engine, container: str, seconds: int) -> None:
 
 
 def remove(engine: Engine, container: str) -> None:
-    """Kills and removes a container with its anonymous volumes."""
-    engine.request("DELETE", f"/containers/{container}?force=1&v=1", doing="removing the sandbox")
+    """Kills and removes a container with its anonymous volumes. One that is being removed already is waited for."""
+    try:
+        engine.request("DELETE", f"/containers/{container}?force=1&v=1", doing="removing the sandbox")
+    except EngineError as error:
+        if "already in progress" not in error.message:
+            raise
+        with contextlib.suppress(NotFoundError):
+            path = f"/containers/{container}/wait?condition=removed"
+            engine.request("POST", path, doing="waiting for the sandbox to be removed", timeout=REMOVED_WITHIN)
 
 
 def remove_volume(engine: Engine, name: str) -> None:
