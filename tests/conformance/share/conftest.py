@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,21 +15,21 @@ import pytest
 from runner.engine import Engine, connect
 from tests.conformance.main.conftest import BUILD_TIMEOUT, Sbx
 
-NAME = "test-share"
-PREFIX = f"sbx/{NAME}"
+NAME = f"test-share-{os.getpid()}"
+"""Of this run alone: its images are removed at the end, and another run may go on beside it."""
 MIXINS = ("one", "two", "three", "four")
 
 SPEC = """\
 schemaVersion: "2"
 kind: sandbox
-name: test-share
+name: %(kit)s
 sandbox: {image: "debian:bookworm-slim"}
 mixins: [./one, ./two, ./three, ./four]
 """
 MIXIN = """\
 schemaVersion: "2"
 kind: mixin
-name: test-share-%(name)s
+name: %(kit)s-%(name)s
 args: {word: {default: plain}}
 environment: {variables: {WORD_%(name)s: "${{ kit.args.word }}"}}
 setup:
@@ -49,11 +50,11 @@ class Built:
 def write_kit(folder: Path) -> Path:
     """A sandbox kit with four mixins in folders below it."""
     folder.mkdir(parents=True)
-    (folder / "spec.yaml").write_text(SPEC)
+    (folder / "spec.yaml").write_text(SPEC % {"kit": NAME})
     (folder / "agent.yaml").write_text("provider: llmman\nmodel: scripted\n")
     for name in MIXINS:
         (folder / name).mkdir()
-        (folder / name / "spec.yaml").write_text(MIXIN % {"name": name})
+        (folder / name / "spec.yaml").write_text(MIXIN % {"name": name, "kit": NAME})
     return folder
 
 

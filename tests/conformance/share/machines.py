@@ -74,14 +74,8 @@ def engine(folder: Path, name: str, *, data: Path | None = None) -> Iterator[str
     bridge = f"sbxt-{name}"[:15]
     command = [
         *("dockerd", "--host", address, "--pidfile", f"{short}/pid", "--exec-root", f"{short}/exec"),
-        *(
-            "--data-root",
-            str(data or folder / f"{name}-data"),
-            "--bridge",
-            "none",
-            "--iptables=false",
-            "--ip6tables=false",
-        ),
+        *("--data-root", str(data or folder / f"{name}-data"), "--bridge", bridge),
+        *("--iptables=false", "--ip6tables=false", "--ip-masq=false"),
         *("--config-file", f"{short}/none.json"),
     ]
     (short / "none.json").write_text("{}")

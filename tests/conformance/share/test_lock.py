@@ -9,7 +9,7 @@ import pytest
 
 from runner.engine import Engine
 from tests.conformance.main.conftest import Sbx
-from tests.conformance.share.conftest import Built
+from tests.conformance.share.conftest import NAME, Built
 
 pytestmark = pytest.mark.engine
 
@@ -20,11 +20,11 @@ def test_the_lock_tells_what_the_build_came_to(built: Built) -> None:
     assert lock["base"]["image"] == "debian:bookworm-slim"
     assert lock["base"]["digest"].startswith("sha256:")
     assert [kit["name"] for kit in lock["kits"]] == [
-        "test-share",
-        "test-share-one",
-        "test-share-two",
-        "test-share-three",
-        "test-share-four",
+        NAME,
+        f"{NAME}-one",
+        f"{NAME}-two",
+        f"{NAME}-three",
+        f"{NAME}-four",
     ]
     assert lock["kits"][1]["arguments"] == {"word": "plain"}
     assert set(lock["packages"]) == {"dpkg", "pip", "npm"}
@@ -55,13 +55,13 @@ def test_a_locked_build_says_which_mixin_drifted(sbx: Sbx, built: Built, kit: Pa
     spec.write_text(spec.read_text().replace("echo four", "echo  four"))
     done = sbx("image", "build", kit, "--locked")
     assert done.code == 5
-    assert "test-share-four: its content changed" in done.stderr
+    assert f"{NAME}-four: its content changed" in done.stderr
 
 
 def test_a_locked_build_says_which_argument_drifted(sbx: Sbx, built: Built, kit: Path) -> None:
-    done = sbx("image", "build", kit, "--locked", "--kit-arg", "test-share-two.word=other")
+    done = sbx("image", "build", kit, "--locked", "--kit-arg", f"{NAME}-two.word=other")
     assert done.code == 5
-    assert "test-share-two: argument word: 'plain' in the lock, now 'other'" in done.stderr
+    assert f"{NAME}-two: argument word: 'plain' in the lock, now 'other'" in done.stderr
 
 
 def test_a_locked_build_says_which_package_drifted_and_leaves_the_image(

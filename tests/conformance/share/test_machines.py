@@ -41,9 +41,9 @@ def machine(place: Path, name: str, address: str) -> Sbx:
 
 def give(engine: Engine, reference: str, address: str) -> None:
     """What a machine that reaches a mirror has: the base. No test builds it three times."""
-    save = subprocess.Popen(["docker", "save", reference], stdout=subprocess.PIPE)
-    subprocess.run(["docker", "--host", address, "load"], stdin=save.stdout, check=True, capture_output=True)
-    assert save.wait() == 0
+    with subprocess.Popen(["docker", "save", reference], stdout=subprocess.PIPE) as save:
+        subprocess.run(["docker", "--host", address, "load"], stdin=save.stdout, check=True, capture_output=True)
+    assert save.returncode == 0
 
 
 def test_one_machine_builds_and_pushes_and_another_runs_it(engine: Engine, built: Built, place: Path) -> None:

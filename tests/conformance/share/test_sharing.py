@@ -55,7 +55,7 @@ def test_the_kits_variables_travel(sbx: Sbx, built: Built, work: Path) -> None:
     done = sbx("run", built.tag, work, "--demo", "-p", "hello", "--json")
     assert done.code == 0, done.said
     plan = next((sbx.root / "cache" / "sbx" / "recipes").iterdir()) / "plan.json"
-    assert {"name": "WORD_four", "source": "test-share-four", "value": "plain"} in json.loads(plan.read_text())[
+    assert {"name": "WORD_four", "source": f"{NAME}-four", "value": "plain"} in json.loads(plan.read_text())[
         "environment"
     ]
 
@@ -121,6 +121,7 @@ def test_a_hostile_tar_is_not_loaded(sbx: Sbx) -> None:
     assert (done.code, "hostile" in done.stderr) == (5, True), done.said
 
 
+@pytest.mark.slow
 def test_loading_does_not_move_a_name_that_is_taken(sbx: Sbx, engine: Engine, built: Built, kit: Path) -> None:
     name = f"sbx/{NAME}-taken:1"
     with engine.call("tagging"):
@@ -278,6 +279,7 @@ def test_a_registry_that_says_nothing_has_a_bound(monkeypatch: pytest.MonkeyPatc
         share.pull(connect(), f"127.0.0.1:{silent.getsockname()[1]}/{NAME}:1")
 
 
+@pytest.mark.slow
 def test_images_are_listed_removed_and_pruned(sbx: Sbx, engine: Engine, built: Built, kit: Path) -> None:
     kit = Path(shutil.move(kit, kit.with_name("prune")))
     spec = kit / "spec.yaml"

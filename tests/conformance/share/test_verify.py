@@ -83,7 +83,7 @@ def test_a_kit_that_changed_since_its_lock_is_told(sbx: Sbx, built: Built, kit: 
         file.write("description: changed\n")
     done, told = verify(sbx, built.tag, kit)
     assert done.code == 5
-    assert any("test-share-two: its content changed" in line for line in told["faults"])
+    assert any(f"{NAME}-two: its content changed" in line for line in told["faults"])
 
 
 def test_a_tampered_file_is_named(sbx: Sbx, built: Built, tamper: Tamper) -> None:
