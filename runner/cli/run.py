@@ -54,9 +54,7 @@ def run(
     mount: list[str] = typer.Option([], "--mount", help="SOURCE[:TARGET[:ro]]; a further folder. Repeatable."),
     device: list[str] = typer.Option([], "--device", help="A device of the host's. Repeatable."),
     cap_add: list[str] = typer.Option([], "--cap-add", help="A further capability of the container's. Repeatable."),
-    workspace_mode: str = typer.Option(
-        "mount", "--mode", help="The workspace: mount, clone (a copy), ro, none."
-    ),
+    workspace_mode: str = typer.Option("mount", "--mode", help="The workspace: mount, clone (a copy), ro, none."),
     untracked: str = typer.Option("normal", "--untracked", help="With clone, of a git workspace: none, normal, all."),
     protect: list[str] = typer.Option([], "--protect", help="GLOB in the workspace, to read only. Repeatable."),
     git_config: str = typer.Option("ro", "--git-config", help="rw lets the agent change .git/config."),

@@ -47,7 +47,7 @@ def check(options: Options) -> None:
         raise UsageError(f"--git-config {options.git_config}: ro or rw")
     if options.protect and options.mode != "mount":
         raise UsageError(f"--protect goes with --mode mount; with {options.mode} nothing on the host is written")
-    if options.mode == "none" and options.workspace is not None:
+    if options.mode == "none" and options.workspace is not None and not options.existing:
         raise UsageError("--mode none takes no workspace")
 
 
