@@ -1,7 +1,7 @@
 """Git on the host, in a user's repository, with nothing of the repository's own that would run a program.
 
 As the repository's owner when this is root: git refuses the repository of another, and what it says should not act as
-root. Where the owner cannot reach the folder (a path below `/root`), as root after all, with that one folder trusted.
+root. Where the owner cannot reach the folder (a path below `/root`), as root after all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HostGit:
             if self._start(["test", "-x", str(source)], _identity(owner)).returncode == 0:
                 self.owner = owner
             else:
-                self._settings.append(f"safe.directory={source}")
+                self._settings.append("safe.directory=*")  # a worktree's own repository lies elsewhere
 
     def command(self, *arguments: str) -> list[str]:
         """The command line."""
