@@ -180,7 +180,7 @@ def prepare(options: Options) -> Prepared:
     for text in options.publish:
         ports.parse_publish(text)
     warnings = (*what.agent.warnings, *what.plan.warnings, *said, *(_hopeless(what.plan) if options.startup else ()))
-    if place.moved:
+    if place.moved and options.mode != "none":
         warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
     history: tuple[dict[str, Any], ...] = ()
     resumed = None
