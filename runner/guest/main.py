@@ -86,6 +86,7 @@ class Guest:
     def __init__(self, prepared: entry.Guest, source: int, sink: int) -> None:
         self._spawner = Spawner(prepared.connection, prepared.server_pid)
         self._owner = prepared.owner
+        self._workspace = prepared.workspace
         self._jobs = Jobs()
         self._mux: Mux[m.ToGuest] = Mux(PipeTransport(source, sink), m.decode_for_guest, even=False)
         self._transport: WireTransport | None = None
@@ -109,7 +110,8 @@ class Guest:
     async def run(self) -> int:
         """Until the wire ends. Returns the process's exit code."""
         version = ".".join(map(str, sys.version_info[:3]))
-        self._mux.post(m.Ready(VERSION, _program_version(), self._owner.uid, self._owner.gid, version))
+        mark = m.workspace_mark(self._workspace)
+        self._mux.post(m.Ready(VERSION, _program_version(), self._owner.uid, self._owner.gid, version, mark))
         warm = threading.Thread(target=_warm_up, daemon=True)
         warm.start()
         code = 0

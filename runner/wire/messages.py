@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import types
 import typing
 from dataclasses import dataclass, field
@@ -49,6 +50,12 @@ class Reset:
 
 
 # ---- host to guest ----------------------------------------------------------------------------------------------
+
+
+def workspace_mark(path: str) -> str:
+    """What tells a folder from every other one of the same kernel's; the same on both sides of a mount."""
+    found = os.stat(path)
+    return f"{found.st_dev} {found.st_ino} {found.st_ctime_ns}"
 
 
 @dataclass(frozen=True)
@@ -244,13 +251,15 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Ready:
-    """First message of the guest, as soon as it can read: which wire it speaks, and who owns the workspace."""
+    """First message of the guest, as soon as it can read: which wire it speaks, who owns the workspace, and by what
+    that can be known again (`workspace_mark`)."""
 
     version: int
     program: str
     uid: int
     gid: int
     python: str
+    workspace: str = ""
 
 
 @dataclass(frozen=True)
