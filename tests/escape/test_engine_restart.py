@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from tests.escape.kills import PATIENCE, Kills
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 UP_WITHIN = 60.0
+NO_NETWORK = ("--bridge", "none", "--iptables=false")
 
 
 class Dockerd:
@@ -33,8 +35,7 @@ class Dockerd:
         where = ["--data-root", self.folder / "data", "--exec-root", self.folder / "exec"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["dockerd", "--host", self.address, *where, "--pidfile", self.folder / "pid", "--bridge", "none"]
-                + ["--iptables=false"],
+                ["dockerd", "--host", self.address, *where, "--pidfile", self.folder / "pid", *NO_NETWORK],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -77,8 +78,8 @@ def kills(dockerd: Dockerd, tmp_path_factory: pytest.TempPathFactory) -> Kills:
     first.whole()
     engine = connect({**os.environ, "DOCKER_HOST": dockerd.address})
     made = Kills(root / "second", engine, dockerd.address)
-    asked = ["image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "--filter", "reference=sbx/kit"]
-    tag = subprocess.run(["docker", *asked], capture_output=True, text=True, check=True).stdout.split()[0]
+    record = next((root / "first").glob("state/sbx/sessions/*/record.jsonl"))
+    tag = json.loads(record.read_text().splitlines()[0])["data"]["image"]
     with subprocess.Popen(["docker", "save", tag], stdout=subprocess.PIPE) as saving:
         subprocess.run(["docker", "-H", dockerd.address, "load", "-q"], stdin=saving.stdout, check=True)
     made.whole()
