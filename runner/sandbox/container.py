@@ -17,7 +17,15 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.engine import Engine
-from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError, WorkspaceError
+from runner.errors import (
+    EngineError,
+    EngineUnreachable,
+    InUseError,
+    NotFoundError,
+    SbxError,
+    UsageError,
+    WorkspaceError,
+)
 from runner.sandbox import owner, podman
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.profile import PRIVATE_MODES, Bind, Profile
@@ -85,6 +93,8 @@ class Sandbox:
         self._engine = engine
         self.container = container
         self.order = order
+        self.ended = False
+        """The engine has done what `end` asked."""
         self._held = held
 
     @classmethod
@@ -137,6 +147,7 @@ class Sandbox:
             attached.close()
         try:
             await asyncio.to_thread(self._end)
+            self.ended = True
         finally:
             self.let_go()
 
@@ -228,7 +239,21 @@ def labels(order: Order) -> dict[str, str]:
     }
 
 
+def check_runtime(engine: Engine, name: str) -> None:
+    """Sees to it that the engine has the runtime `name`; the empty name is its default.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if not name:
+        return
+    known = sorted((engine.get("/info", doing="asking for the engine's runtimes") or {}).get("Runtimes") or ())
+    if name not in known:
+        raise UsageError(f"--runtime {name}: the engine has no such runtime", hint=f"it has: {', '.join(known)}")
+
+
 def _create(engine: Engine, order: Order) -> str:
+    check_runtime(engine, order.profile.runtime)
     host = order.profile.host_config()
     if engine.podman:
         host = podman.adapted(host)
