@@ -33,7 +33,7 @@ from runner.guest.loop import Loop
 from runner.guest.model.failure import ModelFailure
 from runner.guest.prompt import system_prompt
 from runner.guest.remote import RemoteTool
-from runner.guest.spawn.command import HOME, RUN_DIR, Command
+from runner.guest.spawn.command import RUN_DIR, Command
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.startup import AtStart, StartupFailed, instructions_prompt
 from runner.guest.structured import Form
@@ -299,8 +299,8 @@ class Guest:
         consent = Consent(self.ask, hello.workspace, rules.get("allow", ()), rules.get("deny", ()))
         self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, consent, form)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
-        if hello.disk:
-            self._task(self._watch_disk(hello.disk, hello.disk_files))
+        for folder in hello.volumes:
+            self._task(self._watch_disk(folder, hello.disk, hello.disk_files))
         if hello.interactive:
             self._model_task()
 
@@ -321,9 +321,9 @@ class Guest:
         if self._loop:
             self._mux.post(m.HookTried(message.id, await try_hook(self._loop.hooks, message)))
 
-    async def _watch_disk(self, size: int, files: int) -> None:
-        over = await Watch(self._spawner, self._owner, HOME, size, files).run()
-        raise Fatal("limit", f"the home of the sandbox holds {over}")
+    async def _watch_disk(self, folder: str, size: int, files: int) -> None:
+        over = await Watch(self._spawner, self._owner, folder, size, files).run()
+        raise Fatal("limit", f"the sandbox's {folder} holds {over}")
 
     # ---- turns
 

@@ -77,6 +77,12 @@ class Order:
         return self.profile.workspace in PRIVATE_MODES
 
     @property
+    def volume_folders(self) -> list[str]:
+        """Folders in the container that lie on the engine's disk and have no quota there."""
+        found = [HOME, *(volume.path for volume in self.profile.volumes if not volume.tmpfs)]
+        return [*found, self.target] if self.private else found
+
+    @property
     def canary_folder(self) -> Path | None:
         """Where a file is laid that the guest must see; None where nothing of the host's is mounted."""
         return None if self.private else Path(self.workspace)

@@ -194,6 +194,7 @@ class Session:
                 interactive=self._setup.interactive,
                 history=list(self._setup.history),
                 setup=kit,
+                volumes=self.sandbox.order.volume_folders,
                 disk=self.sandbox.order.profile.home,
                 disk_files=self.sandbox.order.profile.home_files,
             )

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -20,11 +21,14 @@ from tests.escape.kills import PATIENCE, Kills
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 UP_WITHIN = 60.0
-NO_NETWORK = ("--bridge", "none", "--iptables=false")
+BRIDGE = "sbxesc0"
+"""A bridge of its own. With `--bridge none` an engine deletes the machine's `docker0`, whosever it is."""
+ADDRESS = "10.215.7.1/24"
+NETWORK = ("--bridge", BRIDGE, "--iptables=false", "--ip-masq=false", "--ip-forward=false")
 
 
 class Dockerd:
-    """A second engine on this machine, without a bridge: sandboxes need none."""
+    """A second engine on this machine."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,7 +39,7 @@ class Dockerd:
         where = ["--data-root", self.folder / "data", "--exec-root", self.folder / "exec"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["dockerd", "--host", self.address, *where, "--pidfile", self.folder / "pid", *NO_NETWORK],
+                ["dockerd", "--host", self.address, *where, "--pidfile", self.folder / "pid", *NETWORK],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -55,15 +59,27 @@ class Dockerd:
         self._process.wait(60)
 
 
+def interfaces() -> set[str]:
+    return {name for _, name in socket.if_nameindex()}
+
+
 @pytest.fixture(scope="module")
 def dockerd() -> Iterator[Dockerd]:
     if os.geteuid() or not shutil.which("dockerd"):
         pytest.fail("a second engine needs root and dockerd")
     folder = Path(tempfile.mkdtemp(prefix="sbx-e-", dir="/var/tmp"))
+    before = interfaces()
+    subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, check=False)
+    subprocess.run(["ip", "link", "add", "name", BRIDGE, "type", "bridge"], check=True)
+    subprocess.run(["ip", "address", "add", ADDRESS, "dev", BRIDGE], check=True)
     made = Dockerd(folder)
-    made.start()
-    yield made
-    made.stop(signal.SIGTERM)
+    try:
+        made.start()
+        yield made
+        made.stop(signal.SIGTERM)
+    finally:
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
+    assert "docker0" not in before or "docker0" in interfaces(), "the other engine lost its bridge"
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for mount in sorted((m for m in mounts if m.startswith(f"{folder}/")), reverse=True):
         subprocess.run(["umount", mount], check=False)
