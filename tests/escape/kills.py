@@ -23,8 +23,8 @@ from urllib.parse import quote
 from runner.engine import Engine, connect
 
 REPO = Path(__file__).resolve().parents[2]
-LONGEST = 4.0
-"""Seconds after which the last of them is killed; a whole run takes two to three on two idle cores."""
+LONGEST = 5.0
+"""Seconds after which the last of them is killed; a whole run takes three to four on two idle cores."""
 PATIENCE = 15.0
 """Seconds in which everything of a dead host process must be gone."""
 STARTED = "started"
@@ -33,7 +33,7 @@ SCRIPT = """
 models: [scripted]
 answers:
   - round: 1
-    call: {name: bash, input: {command: "echo x > ~/f; touch started; setsid sleep 1000 & sleep 1"}}
+    call: {name: bash, input: {command: "echo x > ~/f; touch started; setsid sleep 1000 & sleep 2"}}
   - text: done
 """
 
