@@ -362,6 +362,14 @@ class Stage:
 
     def __enter__(self) -> Stage:
         self._thread.start()
+        try:
+            self._set_up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _set_up(self) -> None:
         self._janitor = Janitor(self.engine, f"{LABEL_SESSION}={self.label}")
         environ = {**os.environ, "XDG_STATE_HOME": str(self.root / "state"), "HOME": str(self.root)}
         environ["SBX_HOST_SECRET"] = "canary-of-the-host"
@@ -391,7 +399,6 @@ class Stage:
             "outside": str(outside / "secret.txt"),
             "secret": "canary-of-the-" + "host",
         }
-        return self
 
     def __exit__(self, *exc: object) -> None:
         try:
