@@ -463,9 +463,10 @@ async def _open(
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
         order = _order(prepared, image, record.id, taken[0].name if taken else "")
         janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
+        opened: Session | None = None
         try:
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
-                session = await _session(engine, prepared, image, record, order, taken, own)
+                session = opened = await _session(engine, prepared, image, record, order, taken, own)
                 reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
                 watched = workplace.watched(engine, prepared, order, record)
                 async with watched, serving(session, reached_at), session:
@@ -476,7 +477,8 @@ async def _open(
                         await workplace.leave_patch(engine, prepared, order, session.sandbox.container, record)
                         await asyncio.gather(sweeping, return_exceptions=True)
         finally:
-            janitor.done()
+            # An engine that was away when the sandbox was to be ended may come back.
+            janitor.done(clean=opened is not None and opened.sandbox.ended)
     except SbxError as error:
         status, code = "failed", error.exit_code
         raise

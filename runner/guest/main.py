@@ -33,7 +33,7 @@ from runner.guest.loop import Loop
 from runner.guest.model.failure import ModelFailure
 from runner.guest.prompt import system_prompt
 from runner.guest.remote import RemoteTool
-from runner.guest.spawn.command import HOME, RUN_DIR, Command
+from runner.guest.spawn.command import RUN_DIR, Command
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.startup import AtStart, StartupFailed, instructions_prompt
 from runner.guest.structured import Form
@@ -86,6 +86,7 @@ class Guest:
     def __init__(self, prepared: entry.Guest, source: int, sink: int) -> None:
         self._spawner = Spawner(prepared.connection, prepared.server_pid)
         self._owner = prepared.owner
+        self._workspace = prepared.workspace
         self._jobs = Jobs()
         self._mux: Mux[m.ToGuest] = Mux(PipeTransport(source, sink), m.decode_for_guest, even=False)
         self._transport: WireTransport | None = None
@@ -109,7 +110,8 @@ class Guest:
     async def run(self) -> int:
         """Until the wire ends. Returns the process's exit code."""
         version = ".".join(map(str, sys.version_info[:3]))
-        self._mux.post(m.Ready(VERSION, _program_version(), self._owner.uid, self._owner.gid, version))
+        mark = m.workspace_mark(self._workspace)
+        self._mux.post(m.Ready(VERSION, _program_version(), self._owner.uid, self._owner.gid, version, mark))
         warm = threading.Thread(target=_warm_up, daemon=True)
         warm.start()
         code = 0
@@ -297,8 +299,8 @@ class Guest:
         consent = Consent(self.ask, hello.workspace, rules.get("allow", ()), rules.get("deny", ()))
         self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, consent, form)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
-        if hello.disk:
-            self._task(self._watch_disk(hello.disk, hello.disk_files))
+        for folder in hello.volumes:
+            self._task(self._watch_disk(folder, hello.disk, hello.disk_files))
         if hello.interactive:
             self._model_task()
 
@@ -319,9 +321,9 @@ class Guest:
         if self._loop:
             self._mux.post(m.HookTried(message.id, await try_hook(self._loop.hooks, message)))
 
-    async def _watch_disk(self, size: int, files: int) -> None:
-        over = await Watch(self._spawner, self._owner, HOME, size, files).run()
-        raise Fatal("limit", f"the home of the sandbox holds {over}")
+    async def _watch_disk(self, folder: str, size: int, files: int) -> None:
+        over = await Watch(self._spawner, self._owner, folder, size, files).run()
+        raise Fatal("limit", f"the sandbox's {folder} holds {over}")
 
     # ---- turns
 

@@ -17,7 +17,15 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.engine import Engine
-from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError, WorkspaceError
+from runner.errors import (
+    EngineError,
+    EngineUnreachable,
+    InUseError,
+    NotFoundError,
+    SbxError,
+    UsageError,
+    WorkspaceError,
+)
 from runner.sandbox import owner, podman
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.labels import LABEL_KEEP as LABEL_KEEP
@@ -68,6 +76,12 @@ class Order:
         return self.profile.workspace in PRIVATE_MODES
 
     @property
+    def volume_folders(self) -> list[str]:
+        """Folders in the container that lie on the engine's disk and have no quota there."""
+        found = [HOME, *(volume.path for volume in self.profile.volumes if not volume.tmpfs)]
+        return [*found, self.target] if self.private else found
+
+    @property
     def canary_folder(self) -> Path | None:
         """Where a file is laid that the guest must see; None where nothing of the host's is mounted."""
         return None if self.private else Path(self.workspace)
@@ -84,6 +98,8 @@ class Sandbox:
         self._engine = engine
         self.container = container
         self.order = order
+        self.ended = False
+        """The engine has done what `end` asked."""
         self._held = held
 
     @classmethod
@@ -136,6 +152,7 @@ class Sandbox:
             attached.close()
         try:
             await asyncio.to_thread(self._end)
+            self.ended = True
         finally:
             self.let_go()
 
@@ -234,7 +251,21 @@ def labels(order: Order) -> dict[str, str]:
     }
 
 
+def check_runtime(engine: Engine, name: str) -> None:
+    """Sees to it that the engine has the runtime `name`; the empty name is its default.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if not name:
+        return
+    known = sorted((engine.get("/info", doing="asking for the engine's runtimes") or {}).get("Runtimes") or ())
+    if name not in known:
+        raise UsageError(f"--runtime {name}: the engine has no such runtime", hint=f"it has: {', '.join(known)}")
+
+
 def _create(engine: Engine, order: Order) -> str:
+    check_runtime(engine, order.profile.runtime)
     host = order.profile.host_config()
     if engine.podman:
         host = podman.adapted(host)

@@ -171,7 +171,8 @@ class Session:
         assert mux is not None
         self._mux = mux
         self._reader = asyncio.create_task(self._read(mux))
-        with workspace.canary(self.sandbox.order.canary_folder) as (canary, text):
+        seen = self._booted.ready.workspace if self._booted.ready else ""
+        with workspace.canary(self.sandbox.order.canary_folder, seen) as (canary, text):
             snapshot = mux.open() if self._setup.snapshot else None
             contents = mux.open() if self._setup.kit.contents else None
             copy = mux.open() if self._setup.clone else None
@@ -193,6 +194,7 @@ class Session:
                 interactive=self._setup.interactive,
                 history=list(self._setup.history),
                 setup=kit,
+                volumes=self.sandbox.order.volume_folders,
                 disk=self.sandbox.order.profile.home,
                 disk_files=self.sandbox.order.profile.home_files,
             )
