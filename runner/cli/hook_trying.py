@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 TOOLS_KIT = "hooks-demo"
 """Whose image has Node and jq, which the base has not."""
 AGENT = "provider: llmman\nmodel: none\n"
+MOMENTS = (
+    "sessionStart",
+    "preGeneration",
+    "preModelRequest",
+    "textDelta",
+    "preToolCall",
+    "permissionRequest",
+    "postToolCall",
+    "message",
+    "stop",
+    "postGeneration",
+    "sessionEnd",
+)
+"""The events in the order in which a session meets them."""
 Result = TypeVar("Result")
 
 
@@ -157,7 +171,8 @@ def chain_of(sandbox: str, *, hooks: Sequence[str], kits: Sequence[str], kit_arg
         options = launch.Options(
             sandbox, workspace=Path(folder), grants=tuple(NAMES), hooks=hooks, kits=kits, kit_args=kit_args
         )
-        return launch.prepare(options).agent.hooks
+        found = launch.prepare(options).agent.hooks
+    return tuple(sorted(found, key=lambda hook: MOMENTS.index(hook.event)))
 
 
 @contextmanager
