@@ -124,3 +124,15 @@ def test_the_chain_is_listed_in_the_order_it_runs(sbx, make_kit):
     shown = sbx("hook", "ls", kit).stdout.splitlines()
     assert shown[0].split() == ["EVENT", "NAME", "MATCHER", "USER", "ONERROR", "TIMEOUT", "SOURCE", "COMMAND"]
     assert len(shown) == 3
+
+
+def test_a_kept_sandbox_is_known_by_its_name(sbx, make_kit, work):
+    kit = make_kit({"stop": [{"command": "true", "name": "last-word"}]}, [{"text": "Hello."}])
+    made = sbx("run", kit, work, "--demo", "-p", "go", "--keep", "--name", "hooked")
+    assert made.code == 0, made.said
+    try:
+        done = sbx("hook", "ls", "hooked", "--json")
+        assert done.code == 0, done.said
+        assert [row["name"] for row in json.loads(done.stdout)] == ["last-word"]
+    finally:
+        assert sbx("rm", "hooked").code == 0
