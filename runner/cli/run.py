@@ -31,6 +31,7 @@ def run(
     json: bool = typer.Option(False, "--json", help="With -p: print one JSON document."),
     events: bool = typer.Option(False, "--events", help="With -p: print each event as a line of JSON."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="With -p: nothing but the answer and errors."),
+    stats: bool = typer.Option(False, "--stats", help="At the end a summary on stderr: rounds, tokens, hooks, times."),
     timeout: float = typer.Option(None, "--timeout", help="With -p: seconds until the run is ended (code 124)."),
     output: Path = typer.Option(None, "-o", "--output", help="With -p: write to this file what stdout would get."),
     expect: list[str] = typer.Option(
@@ -150,12 +151,12 @@ def run(
         run_of.write_junit(error, name=case_name(question or sandbox), group=sandbox)
         raise
     if question is None:
-        return _talk(engine, prepared, image)
+        return _talk(engine, prepared, image, stats)
     mode: Literal["text", "json", "events"] = "json" if json else "events" if events else "text"
     if output is None:
-        return _ask(engine, prepared, image, question, mode, quiet, run_of, sys.stdout)
+        return _ask(engine, prepared, image, question, mode, quiet, run_of, sys.stdout, stats)
     with open_output(output) as file:
-        return _ask(engine, prepared, image, question, mode, quiet, run_of, file)
+        return _ask(engine, prepared, image, question, mode, quiet, run_of, file, stats)
 
 
 def read_prompt(text: str) -> str:
@@ -224,6 +225,7 @@ def _ask(
     quiet: bool,
     run_of: Outcome,
     stdout: TextIO,
+    stats: bool,
 ) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
@@ -232,9 +234,11 @@ def _ask(
     from runner.frontends.terminal import Output
 
     printer = Printer(Output(stdout), Output(sys.stderr), mode, quiet=quiet)
+    records: list[Path] = []
 
     async def work() -> None:
         async with open_session(engine, prepared, image) as session:
+            records.append(session.record.folder)
             await run_of.ask(session, printer, question)
 
     failure: SbxError | None = None
@@ -242,11 +246,21 @@ def _ask(
         run_async(work())
     except SbxError as error:
         failure = error
+    if stats and records:
+        _show_stats(records[0])
     run_of.report(printer, failure, name=case_name(question), group=prepared.what.name)
     return failure.exit_code if failure else 0
 
 
-def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
+def _show_stats(record: Path) -> None:
+    from runner.frontends.log import stats_lines
+    from runner.frontends.terminal import Output
+    from runner.session.record import load
+
+    Output(sys.stderr).lines(stats_lines(load(record)))
+
+
+def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
     from runner.frontends.log import log_lines
@@ -257,9 +271,15 @@ def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
         async with open_session(engine, prepared, image) as session:
             record = session.record.folder
             repl = Repl(session, prepared.folders.history, log=lambda: list(log_lines(load(record), record)))
+            records.append(record)
             return await repl.run()
 
-    return run_async(work(), interrupts=False)
+    records: list[Path] = []
+    try:
+        return run_async(work(), interrupts=False)
+    finally:
+        if stats and records:
+            _show_stats(records[0])
 
 
 def _dry_run(prepared: Prepared) -> int:
