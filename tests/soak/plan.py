@@ -12,7 +12,7 @@ from runner.scripted.request import Call, Request
 
 GUARD = "case $(cat) in *forbidden*) echo 'not this one' >&2; exit 2;; esac"
 """A hook for every tool call: what holds the word is denied."""
-TIMEOUT = 20.0
+TIMEOUT = 8.0
 """Seconds of a line that hangs."""
 
 

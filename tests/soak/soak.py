@@ -244,9 +244,7 @@ class Soak:
         proc = Path("/proc") / str(self._host.pid)
         with contextlib.suppress(OSError, ValueError, IndexError):
             descriptors = len(list((proc / "fd").iterdir()))
-            memory = int(
-                next(l for l in (proc / "status").read_text().splitlines() if l.startswith("VmRSS")).split()[1]
-            )
+            memory = int((proc / "status").read_text().split("VmRSS:")[1].split()[0])
             self.summary.descriptors = max(self.summary.descriptors, descriptors)
             self.summary.memory = max(self.summary.memory, memory)
             # Its first lines import what is needed and open their files; from then on it should stay as it is.
