@@ -2,7 +2,7 @@
 
 Prints, measured in turn in one run, medians and their ratio:
 
-    batch    runs a second of `sbx batch` with LINES scripted lines at -j 8, against as many `docker run --rm IMAGE true`
+    batch    runs a second of `sbx batch`, LINES scripted lines at -j 8, against as many `docker run --rm IMAGE true`
     pool     from a line's start to its first model request, with a sandbox from the pool, against one `docker run`
     ls       `sbx ls` with 50 sandboxes, minus `docker ps -a`
     memory   of the host process for each further sandbox that runs, and of a guest

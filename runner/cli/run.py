@@ -26,6 +26,9 @@ def run(
     demo: bool = typer.Option(False, "--demo", help="Take the built-in scripted model instead of a real one."),
     network: str = typer.Option("none", "--network", help="none, or bridge: the engine's network with all it reaches."),
     rm: bool = typer.Option(None, "--rm/--keep", help="Remove the sandbox at the end (default with -p), or keep it."),
+    pool: int = typer.Option(
+        0, "--pool", min=0, max=64, help="Without -p: so many sandboxes wait, started, and each /new takes a fresh one."
+    ),
     name: str = typer.Option("", "--name", help="The sandbox's name."),
     new: bool = typer.Option(False, "--new", help="Make a new sandbox, even where an idle one fits."),
     json: bool = typer.Option(False, "--json", help="With -p: print one JSON document."),
@@ -99,7 +102,9 @@ def run(
     wanted = outcome.Wanted.parse(
         seconds=timeout, expect=expect, check=check, artifacts=artifact, junit=junit, changes=json or events
     )
-    throwaway = rm if rm is not None else question is not None
+    if pool and (question is not None or rm is False or name or resume is not None or go_on):
+        raise UsageError("--pool is for a conversation in throwaway sandboxes: without -p, --keep, --name and --resume")
+    throwaway = rm if rm is not None else question is not None or pool > 0
     options = launch.Options(
         sandbox=sandbox,
         workspace=workspace,
@@ -150,7 +155,7 @@ def run(
         run_of.write_junit(error, name=case_name(question or sandbox), group=sandbox)
         raise
     if question is None:
-        return _talk(engine, prepared, image)
+        return _talk(engine, prepared, image, pool)
     mode: Literal["text", "json", "events"] = "json" if json else "events" if events else "text"
     if output is None:
         return _ask(engine, prepared, image, question, mode, quiet, run_of, sys.stdout)
@@ -246,7 +251,7 @@ def _ask(
     return failure.exit_code if failure else 0
 
 
-def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
+def _talk(engine: Engine, prepared: Prepared, image: Image, pool: int) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
     from runner.frontends.log import log_lines
@@ -259,7 +264,14 @@ def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
             repl = Repl(session, prepared.folders.history, log=lambda: list(log_lines(load(record), record)))
             return await repl.run()
 
-    return run_async(work(), interrupts=False)
+    async def work_ahead() -> int:
+        from runner.cli.fresh import Fresh
+
+        async with Fresh(engine, prepared, image, pool) as fresh:
+            log = lambda: list(log_lines(load(fresh.record), fresh.record))  # noqa: E731
+            return await Repl(fresh, prepared.folders.history, log=log).run()
+
+    return run_async(work_ahead() if pool else work(), interrupts=False)
 
 
 def _dry_run(prepared: Prepared) -> int:
