@@ -26,6 +26,9 @@ def run(
     demo: bool = typer.Option(False, "--demo", help="Take the built-in scripted model instead of a real one."),
     network: str = typer.Option("none", "--network", help="none, or bridge: the engine's network with all it reaches."),
     rm: bool = typer.Option(None, "--rm/--keep", help="Remove the sandbox at the end (default with -p), or keep it."),
+    pool: int = typer.Option(
+        0, "--pool", min=0, max=64, help="Without -p: so many sandboxes wait, started, and each /new takes a fresh one."
+    ),
     name: str = typer.Option("", "--name", help="The sandbox's name."),
     new: bool = typer.Option(False, "--new", help="Make a new sandbox, even where an idle one fits."),
     json: bool = typer.Option(False, "--json", help="With -p: print one JSON document."),
@@ -100,7 +103,9 @@ def run(
     wanted = outcome.Wanted.parse(
         seconds=timeout, expect=expect, check=check, artifacts=artifact, junit=junit, changes=json or events
     )
-    throwaway = rm if rm is not None else question is not None
+    if pool and (question is not None or rm is False or name or resume is not None or go_on):
+        raise UsageError("--pool is for a conversation in throwaway sandboxes: without -p, --keep, --name and --resume")
+    throwaway = rm if rm is not None else question is not None or pool > 0
     options = launch.Options(
         sandbox=sandbox,
         workspace=workspace,
@@ -151,7 +156,7 @@ def run(
         run_of.write_junit(error, name=case_name(question or sandbox), group=sandbox)
         raise
     if question is None:
-        return _talk(engine, prepared, image, stats)
+        return _talk(engine, prepared, image, stats, pool)
     mode: Literal["text", "json", "events"] = "json" if json else "events" if events else "text"
     if output is None:
         return _ask(engine, prepared, image, question, mode, quiet, run_of, sys.stdout, stats)
@@ -260,7 +265,7 @@ def _show_stats(record: Path) -> None:
     Output(sys.stderr).lines(stats_lines(load(record)))
 
 
-def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool) -> int:
+def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool, pool: int) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
     from runner.frontends.log import log_lines
@@ -274,9 +279,17 @@ def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool) -> int:
             records.append(record)
             return await repl.run()
 
+    async def work_ahead() -> int:
+        from runner.cli.fresh import Fresh
+
+        async with Fresh(engine, prepared, image, pool) as fresh:
+            records.append(fresh.record)
+            log = lambda: list(log_lines(load(fresh.record), fresh.record))  # noqa: E731
+            return await Repl(fresh, prepared.folders.history, log=log).run()
+
     records: list[Path] = []
     try:
-        return run_async(work(), interrupts=False)
+        return run_async(work_ahead() if pool else work(), interrupts=False)
     finally:
         if stats and records:
             _show_stats(records[0])

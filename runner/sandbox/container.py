@@ -92,10 +92,12 @@ class Sandbox:
 
     Args:
         held: its lock (`lock`), which is this object's from now on.
+        locks: where the lock's file is, which goes with a throwaway sandbox.
     """
 
-    def __init__(self, engine: Engine, container: str, order: Order, held: int) -> None:
+    def __init__(self, engine: Engine, container: str, order: Order, held: int, locks: Path | None = None) -> None:
         self._engine = engine
+        self._locks = locks
         self.container = container
         self.order = order
         self.ended = False
@@ -122,7 +124,7 @@ class Sandbox:
         except asyncio.CancelledError:
             # The engine is at it and cannot be called back: what it makes is removed as soon as it is there.
             try:
-                made = cls(engine, await making, order, held)
+                made = cls(engine, await making, order, held, locks)
             except SbxError:
                 os.close(held)
             else:
@@ -132,7 +134,7 @@ class Sandbox:
         except BaseException:
             os.close(held)
             raise
-        return cls(engine, container, order, held)
+        return cls(engine, container, order, held, locks)
 
     async def start(self, on_log: Callable[[bytes], None]) -> Attached:
         """Attaches, then starts; nothing that the guest says is lost."""
@@ -153,6 +155,8 @@ class Sandbox:
         try:
             await asyncio.to_thread(self._end)
             self.ended = True
+            if self._locks and not self.order.keep:
+                forget_lock(self._locks, self.order.name)
         finally:
             self.let_go()
 
@@ -361,15 +365,26 @@ def lock(folder: Path, name: str) -> int:
     if "/" in name or name in ("", ".", "..") or len(name) > 200:
         raise NotFoundError(f"{name!r} is no name of a sandbox")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    path = folder / f"{name}.lock"
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise InUseError(
+                f"the sandbox {name} is in use by another session", hint="`--new` makes one of its own"
+            ) from None
+        # Its last holder may have taken the file away between our open and our lock.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(fd).st_ino:
+                return fd
         os.close(fd)
-        raise InUseError(
-            f"the sandbox {name} is in use by another session", hint="`--new` makes one of its own"
-        ) from None
-    return fd
+
+
+def forget_lock(folder: Path, name: str) -> None:
+    """Takes the lock's file away. Only for whom holds it, when no sandbox of that name is left."""
+    (folder / f"{name}.lock").unlink(missing_ok=True)
 
 
 class Janitor:

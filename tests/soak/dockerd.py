@@ -1,0 +1,106 @@
+"""An engine of a test's own, which can be stopped, killed and filled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+ANSWERS_WITHIN = 60.0
+"""Seconds until a started engine must answer."""
+STOPS_WITHIN = 60.0
+
+
+class Dockerd:
+    """Use it as `with`. Needs root and dockerd. Its containers have no network."""
+
+    def __init__(self) -> None:
+        # Short, because a socket's path has at most 107 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="sbx-soak.", dir="/var/tmp"))
+        self.url = f"unix://{self.folder}/docker.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Dockerd:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        with open("/proc/mounts") as mounts:
+            ours = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{self.folder}/")]
+        for mount in sorted(ours, reverse=True):
+            subprocess.run(["umount", "-l", mount], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        at = self.folder
+        (at / "pid").unlink(missing_ok=True)
+        with (at / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["dockerd", "--host", self.url, "--data-root", at / "data", "--exec-root", at / "exec",
+                 "--pidfile", at / "pid", "--bridge", "none", "--iptables=false"],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        until = time.monotonic() + ANSWERS_WITHIN
+        while time.monotonic() < until:
+            assert self._process.poll() is None, (at / "log").read_text()[-3000:]
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(5)
+                probe.connect(str(at / "docker.sock"))
+                probe.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+                if b" 200 " in probe.recv(100):
+                    return
+            time.sleep(0.1)
+        raise AssertionError(f"dockerd did not answer: {(at / 'log').read_text()[-3000:]}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ends it, and after SIGKILL its containerd too, as a machine that crashes would."""
+        if self._process is None:
+            return
+        if number == signal.SIGKILL:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            for pid in _below(self.folder):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        else:
+            self._process.send_signal(number)
+        try:
+            self._process.wait(STOPS_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def docker(self, *arguments: str) -> str:
+        """The `docker` command on this engine."""
+        done = subprocess.run(["docker", "-H", self.url, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def take_image(self, tag: str) -> None:
+        """Copies an image from the engine that `docker` talks to by itself."""
+        with subprocess.Popen(["docker", "save", tag], stdout=subprocess.PIPE) as saving:
+            subprocess.run(["docker", "-H", self.url, "load"], stdin=saving.stdout, check=True, capture_output=True)
+        assert saving.returncode == 0
+
+
+def _below(folder: Path) -> list[int]:
+    """Processes whose command line names the folder: containerd, and the shims of containers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if f"{folder}/".encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
