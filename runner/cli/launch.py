@@ -449,6 +449,7 @@ async def _open(
         reserved = ahead.sandbox.order.session if ahead else ""
         record = Record.create(prepared.folders, session=reserved, redact=redact or unchanged)
     status, code = "completed", 0
+    session: Session | None = None
     try:
         if ahead:
             order = ahead.sandbox.order
@@ -487,6 +488,7 @@ async def _open(
         status, code = "failed", 1
         raise
     finally:
+        record = session.record if session else record  # another session may have been taken up meanwhile
         record.write(Event("session.end", {"status": status, "code": code}))
         record.close()
 
@@ -529,6 +531,7 @@ async def _session(
             read_only=options.mode == "ro",
         ),
         clone=workplace.cloner(prepared, order, taken=bool(taken)),
+        mcp=what.agent.mcp,
     )
     relay = _relay(agent, what.agent, options)
     banner = _banner(prepared, agent, image, order, record.id, bool(taken), ports)

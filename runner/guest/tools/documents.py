@@ -66,6 +66,9 @@ def find(name: str, roots: list[str]) -> str | None:
 def read(path: str) -> dict[str, Any]:
     """The text of a regular file, cut at `MAX_DOCUMENT`. Raises Unfit, OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unfit("it is not a regular file")
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):

@@ -1,0 +1,263 @@
+"""MCP servers as they are: good ones, and ones that flood, hang, die, lie and reuse names. No engine: the sandbox is
+a child process here; `test_command.py` has the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from runner.session.mcp.servers import Servers
+from runner.wire import messages as m
+from runner.wire.mcp import McpServer
+from runner.wire.mux import StreamReset
+
+SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
+
+
+class Pipe:
+    """A byte stream of the wire's, as far as a program's stdin and stdout go."""
+
+    def __init__(self, channel: int) -> None:
+        self.channel = channel
+        self.reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
+        self.there = asyncio.Event()
+
+    async def read(self) -> bytes:
+        await self.there.wait()
+        assert self.reader
+        return await self.reader.read(65536)
+
+    async def write(self, data: bytes) -> None:
+        await self.there.wait()
+        assert self.writer
+        try:
+            self.writer.write(data)
+            await self.writer.drain()
+        except OSError as error:
+            raise StreamReset(str(error)) from None
+
+    def reset(self, reason: str = "") -> None:
+        if self.writer:
+            self.writer.close()
+
+
+class Sandbox:
+    """Starts programs on this machine."""
+
+    def __init__(self) -> None:
+        self.pipes: dict[int, Pipe] = {}
+        self.processes: dict[int, asyncio.subprocess.Process] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+        self.started = 0
+
+    def open(self) -> Pipe:
+        pipe = Pipe(len(self.pipes) + 1)
+        self.pipes[pipe.channel] = pipe
+        return pipe
+
+    def exec(self, argv: Sequence[str], **options: Any) -> tuple[int, asyncio.Future[m.Exited], Any]:
+        self.started += 1
+        future: asyncio.Future[m.Exited] = asyncio.get_running_loop().create_future()
+        self.tasks.append(asyncio.create_task(self._run(self.started, argv, options, future)))
+        return self.started, future, self
+
+    async def _run(self, number: int, argv: Sequence[str], options: Any, future: asyncio.Future[m.Exited]) -> None:
+        pipe = asyncio.subprocess.PIPE
+        env = {**os.environ, **options["env"]}
+        try:
+            process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+        except OSError:
+            for name in ("stdin", "stdout", "stderr"):
+                given = self.pipes[options[name]]
+                given.reader = asyncio.StreamReader()
+                given.reader.feed_eof()
+                given.there.set()
+            future.set_result(m.Exited(number, None, error="not found"))
+            return
+        self.processes[number] = process
+        self.pipes[options["stdin"]].writer = process.stdin
+        self.pipes[options["stdout"]].reader = process.stdout
+        self.pipes[options["stderr"]].reader = process.stderr
+        for name in ("stdin", "stdout", "stderr"):
+            self.pipes[options[name]].there.set()
+        code = await process.wait()
+        if not future.done():
+            future.set_result(m.Exited(number, code if code >= 0 else None, signal=-code if code < 0 else None))
+
+    def post(self, message: m.Signal) -> None:
+        with contextlib.suppress(ProcessLookupError, KeyError):
+            self.processes[message.id].send_signal(message.number)
+
+    async def close(self) -> None:
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+        await asyncio.gather(*self.tasks)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.sandbox = Sandbox()
+        self.said: list[tuple[str, str]] = []
+        self.servers: Servers | None = None
+
+    async def start(self, *modes: str, **keys: Any) -> list[dict[str, Any]]:
+        keys = {"timeout": 5.0, "start_timeout": 5.0, **keys}
+        specs = [McpServer(f"s{n}", (sys.executable, SCRIPT, mode), **keys) for n, mode in enumerate(modes)]
+        return await self.run(specs)
+
+    async def run(self, specs: Sequence[McpServer]) -> list[dict[str, Any]]:
+        self.servers = Servers(specs, self.sandbox, lambda level, text: self.said.append((level, text)))
+        return await self.servers.tools()
+
+    async def call(self, name: str, **given: Any) -> dict[str, Any]:
+        assert self.servers
+        return await self.servers.call(name, given)
+
+    @property
+    def texts(self) -> str:
+        return "\n".join(text for _, text in self.said)
+
+
+@pytest_asyncio.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench()
+    yield made
+    if made.servers:
+        await made.servers.close()
+    await made.sandbox.close()
+
+
+async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        await asyncio.sleep(0.01)
+
+
+async def test_tools_are_named_by_their_server_and_answer(bench: Bench) -> None:
+    tools = await bench.start("good", "good")
+    assert [t["name"] for t in tools][:2] == ["s0__echo", "s0__hang"]
+    assert "s1__echo" in [t["name"] for t in tools]
+    assert tools[0]["parameters"]["properties"] == {"text": {"type": "string"}}
+    assert await bench.call("s0__echo", text="hello") == {"output": "hello", "is_error": False}
+    assert bench.said == []
+
+
+async def test_allow_and_deny_lists_decide_what_the_model_sees(bench: Bench) -> None:
+    tools = await bench.start("good", allow=("e*", "big"), deny=("env",))
+    assert [t["name"] for t in tools] == ["s0__echo", "s0__big", "s0__error"]
+    assert (await bench.call("s0__env"))["is_error"]
+    assert (await bench.call("s0__die"))["output"] == "there is no tool 's0__die'"
+
+
+async def test_an_error_and_what_is_no_text_are_told(bench: Bench) -> None:
+    await bench.start("good")
+    assert await bench.call("s0__error") == {"output": "it went wrong", "is_error": True}
+    assert await bench.call("s0__image") == {"output": "[image: it cannot be shown here]", "is_error": False}
+
+
+async def test_a_large_output_is_cut_in_its_middle(bench: Bench) -> None:
+    await bench.start("good")
+    output = (await bench.call("s0__big"))["output"]
+    assert len(output) < 52_000
+    assert "948,800 of 1,000,000 bytes left out" in output
+
+
+async def test_a_call_that_hangs_is_an_error_after_its_time_and_the_server_lives(bench: Bench) -> None:
+    await bench.start("good", timeout=0.5)
+    answer = await bench.call("s0__hang")
+    assert answer == {"output": "the MCP server s0 did not answer within 0.5 s", "is_error": True}
+    assert bench.sandbox.started == 1
+
+
+async def test_a_server_that_dies_is_told_and_started_again_once(bench: Bench) -> None:
+    await bench.start("good")
+    assert (await bench.call("s0__die"))["is_error"]
+    await until(lambda: bench.said)
+    assert bench.said == [("warning", "the MCP server s0 ended with code 3 (going down); it is started again")]
+    assert (await bench.call("s0__echo", text="again"))["output"] == "again"
+    assert (await bench.call("s0__die"))["is_error"]
+    await until(lambda: len(bench.said) == 2)
+    assert bench.said[1][0] == "error"
+    assert (await bench.call("s0__echo"))["output"] == "the MCP server s0 is not running"
+    assert bench.sandbox.started == 2
+
+
+async def test_a_server_that_cannot_start_spoils_no_other(bench: Bench) -> None:
+    good = McpServer("good", (sys.executable, SCRIPT))
+    gone = McpServer("gone", ("/no/such/program",))
+    ends = McpServer("ends", (sys.executable, SCRIPT, "exits"))
+    tools = await bench.run([gone, ends, good])
+    assert {t["name"].split("__")[0] for t in tools} == {"good"}
+    assert "the MCP server gone could not be started: not found" in bench.texts
+    assert "the MCP server ends ended with code 1 (no licence)" in bench.texts
+
+
+async def test_a_server_that_never_speaks_is_given_up_after_its_time(bench: Bench) -> None:
+    started = time.monotonic()
+    assert await bench.start("silent", start_timeout=0.5) == []
+    assert time.monotonic() - started < 5
+    assert "was not ready within 0.5 s" in bench.texts
+
+
+@pytest.mark.parametrize(("mode", "said"), [("flood", "nobody asked for"), ("line", "a line of more than 8 MiB")])
+async def test_a_server_that_floods_is_ended(bench: Bench, mode: str, said: str) -> None:
+    assert await bench.start(mode, start_timeout=20.0) == []
+    assert said in bench.texts
+    await until(lambda: all(p.returncode is not None for p in bench.sandbox.processes.values()))
+
+
+async def test_noise_between_messages_is_passed_over(bench: Bench) -> None:
+    await bench.start("noise")
+    assert (await bench.call("s0__echo", text="hello"))["output"] == "hello"
+
+
+async def test_names_that_are_reused_or_unfit_leave_the_tool_out(bench: Bench) -> None:
+    tools = await bench.start("names")
+    assert [t["name"] for t in tools] == ["s0__echo", "s0__long"]
+    assert tools[0]["description"] == "for tests"
+    assert len(tools[1]["description"]) < 4200
+    assert "the name s0__echo is taken" in bench.texts
+    assert len(bench.said) == 5
+
+
+async def test_a_name_that_is_another_servers_is_taken(bench: Bench) -> None:
+    one = McpServer("a", (sys.executable, SCRIPT, "names"), allow=("echo",))
+    tools = await bench.run([one, one])
+    assert [t["name"] for t in tools] == ["a__echo"]
+
+
+async def test_a_schema_that_is_none_leaves_the_tool_out(bench: Bench) -> None:
+    tools = await bench.start("schemas")
+    assert [t["name"] for t in tools] == ["s0__good", "s0__empty"]
+    assert all(t["parameters"]["type"] == "object" for t in tools)
+
+
+async def test_a_list_that_is_not_the_protocols_leaves_the_server_out(bench: Bench) -> None:
+    assert await bench.start("no-schema") == []
+    assert "does not speak the protocol" in bench.texts
+
+
+async def test_a_list_without_end_is_cut(bench: Bench) -> None:
+    assert len(await bench.start("endless")) == 7
+    assert len(await bench.start("many")) == 128
+
+
+async def test_a_schema_of_the_servers_cannot_hold_the_host_up(bench: Bench) -> None:
+    """Its pattern would take longer than the universe has: answers are not held against it."""
+    await bench.start("lies")
+    started = time.monotonic()
+    assert (await bench.call("s0__echo", text="hello"))["output"] == "hello"
+    assert time.monotonic() - started < 2
