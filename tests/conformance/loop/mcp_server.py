@@ -84,7 +84,11 @@ for line in sys.stdin:
     match message["method"]:
         case "initialize":
             version = message["params"]["protocolVersion"]
-            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
+            result = {
+                "protocolVersion": version,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "t", "version": "1"},
+            }
         case "tools/list":
             result = {"tools": TOOLS}
             if MODE == "endless":
