@@ -6,10 +6,14 @@ What is left out is the wire and the container; `test_command.py` has those. Nee
 from __future__ import annotations
 
 import contextlib
+import encodings.idna  # noqa: F401 - this and more, since U may not be able to read this machine's Python
+import html.parser  # noqa: F401
 import json
 import os
 import shutil
+import ssl  # noqa: F401
 import tempfile
+import urllib.request  # noqa: F401
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +35,7 @@ from runner.guest.spawn import server
 from runner.guest.spawn.command import HOOK, Identity
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.structured import Form
+from runner.guest.tools import fetch, markdown  # noqa: F401
 from runner.guest.tools.base import Place, Tool, environment_for
 from runner.guest.tools.bash import Jobs
 from runner.guest.tools.registry import tools_for

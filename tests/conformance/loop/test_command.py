@@ -22,7 +22,7 @@ pytestmark = pytest.mark.engine
 SERVER = Path(__file__).with_name("mcp_server.py").read_text()
 
 
-def call(name: str, **given: Any) -> Say:
+def call(name: str, /, **given: Any) -> Say:
     return Say(calls=[Call(name, given)])
 
 
