@@ -3,7 +3,8 @@
     python bench/loop.py
 
 In this process, with the real client against a scripted server that answers at once. A round is compared with the same
-requests made by `httpx` alone; a delta with a stream that is only read. Needs no engine.
+requests made by `httpx` alone; a delta with a stream that is only read. What is counted is the processor's time of the
+loop's thread, which a busy machine does not change. Needs no engine.
 """
 
 from __future__ import annotations
@@ -154,7 +155,9 @@ async def main() -> None:
     ours, plain = (statistics.median(column) for column in zip(*found, strict=True))
     print(f"a delta: {ours:.4f} ms, of which {plain:.4f} ms are reading; the loop adds {ours - plain:.4f} ms")
     after, before = await a_long_session()
-    print(f"{LONG} rounds, {LONG * OUTPUT / 1024**2:.1f} MiB of history: {after:.0f} MiB in this process, {before:.0f} before")
+    print(
+        f"{LONG} rounds, {LONG * OUTPUT / 1024**2:.1f} MiB of history: {after:.0f} MiB in this process, {before:.0f} before"
+    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pytest
 
 from runner.scripted import Call, Request, Say, Script, ScriptedServer
 from tests.conformance.main.conftest import REPO, Done, Sbx, engine, kit, sbx  # noqa: F401 - fixtures
+from tests.unit.frontends.terminal_driver import TerminalProgram
 
 pytestmark = pytest.mark.engine
 
@@ -183,3 +184,53 @@ def test_a_stopped_question_never_comes_back_with_a_resume(sbx: Sbx, kit: Path, 
     assert done.code == 0, done.said
     assert not any(b"hunter2" in chat.body for chat in model.server.chats)
     assert "prompt blocked by a hook" in model.server.chats[-1].messages[1]["content"]
+
+
+def test_a_conversation_is_compacted_left_and_taken_up_again(
+    sbx: Sbx,  # noqa: F811
+    kit: Path,  # noqa: F811
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work = kit.parent / "work"
+    arguments = ("run", kit, work, "--base-url", model.server.url, "--rm")
+    model.answers[:] = [Say("the first answer")]
+    assert sbx(*arguments, "-p", "the first question").code == 0
+    (first,) = sbx.sessions.iterdir()
+    for name, value in sbx.env().items():
+        monkeypatch.setenv(name, value)
+    terminal = TerminalProgram("runner", [str(each) for each in arguments])
+    try:
+        terminal.has_on_screen("/help lists")
+        terminal.type("/sessions\r")
+        terminal.has_on_screen(f"{first.name}  1 turn, completed")
+        terminal.type("/resume nothing-like-it\r")
+        terminal.has_on_screen("no session 'nothing-like-it'")
+        terminal.type(f"/resume {first.name}\r")
+        terminal.has_on_screen(f"session {first.name} goes on here: 2 messages")
+        model.answers[:] = [Say("the second answer")]
+        terminal.type("the second question\r")
+        terminal.has_on_screen("the second answer")
+        assert [m["content"] for m in model.server.chats[-1].messages[1:]] == [
+            "the first question",
+            "the first answer",
+            "the second question",
+        ]
+        model.answers[:] = [Say("all of it, in short")]
+        terminal.type("/compact\r")
+        terminal.has_on_screen("compacted: 4 messages became a summary")
+        model.answers[:] = [Say("the third answer")]
+        terminal.type("the third question\r")
+        terminal.has_on_screen("the third answer")
+        terminal.type("\x04")
+        assert terminal.ends() == 0
+    finally:
+        terminal.close()
+    record = [json.loads(line) for line in (first / "record.jsonl").read_text().splitlines()]
+    assert sum(line["name"] == "turn.end" for line in record) == 3
+    assert record[-1]["name"] == "session.end"
+    model.answers[:] = [Say("the fourth answer")]
+    assert sbx(*arguments, "--resume", first.name, "-p", "the fourth question").code == 0
+    sent = model.server.chats[-1].messages[1:]
+    assert sent[0]["content"].endswith("all of it, in short")
+    assert [m["content"] for m in sent[2:]] == ["the third question", "the third answer", "the fourth question"]

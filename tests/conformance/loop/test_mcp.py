@@ -5,21 +5,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from runner.session.mcp.server import BRIDGE
 from runner.session.mcp.servers import Servers
 from runner.wire import messages as m
 from runner.wire.mcp import McpServer
 from runner.wire.mux import StreamReset
 
+REPO = Path(__file__).resolve().parents[3]
 SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
 
 
@@ -262,3 +267,78 @@ async def test_a_schema_of_the_servers_cannot_hold_the_host_up(bench: Bench) -> 
     started = time.monotonic()
     assert (await bench.call("s0__echo", text="hello"))["output"] == "hello"
     assert time.monotonic() - started < 2
+
+
+class Web(BaseHTTPRequestHandler):
+    """A server that is asked over HTTP: answers as JSON, or as a stream of events when the tool is `stream`."""
+
+    seen: list[tuple[str, str | None, str | None]] = []  # noqa: RUF012
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        method = message["method"]
+        self.seen.append((method, self.headers.get("Mcp-Session-Id"), self.headers.get("X-Team")))
+        if "id" not in message:
+            self.send_response(202)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        result: dict[str, Any] = {
+            "tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ("plain", "stream")]
+        }
+        if method == "initialize":
+            version = message["params"]["protocolVersion"]
+            info = {"name": "web", "version": "1"}
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        elif method == "tools/call":
+            result = {"content": [{"type": "text", "text": message["params"]["name"]}]}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+        kind = "application/json"
+        if result.get("content") and message["params"]["name"] == "stream":
+            kind = "text/event-stream"
+            note = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
+            body = b": hello\n\nevent: message\ndata: " + note + b"\n\ndata: " + body + b"\n\n"
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if method == "initialize":
+            self.send_header("Mcp-Session-Id", "s-1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Web)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    Web.seen = []
+    yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def bridged(url: str, **keys: Any) -> McpServer:
+    """The server as `Server` starts it in a sandbox, but for where Python and the program are."""
+    return McpServer("web", (sys.executable, "-I", "-S", "-B", "-c", BRIDGE, str(REPO), url, "X-Team: red"), **keys)
+
+
+async def test_a_server_over_http_is_asked_by_a_bridge_in_the_sandbox(bench: Bench, web: str) -> None:
+    tools = await bench.run([bridged(web)])
+    assert [t["name"] for t in tools] == ["web__plain", "web__stream"]
+    assert (await bench.call("web__plain"))["output"] == "plain"
+    assert (await bench.call("web__stream"))["output"] == "stream"
+    methods = [method for method, _, _ in Web.seen]
+    assert methods == ["initialize", "notifications/initialized", "tools/list", "tools/call", "tools/call"]
+    assert {session for _, session, _ in Web.seen[1:]} == {"s-1"}
+    assert {team for _, _, team in Web.seen} == {"red"}
+
+
+async def test_a_url_where_nobody_is_spoils_no_other(bench: Bench) -> None:
+    tools = await bench.run([bridged("http://127.0.0.1:9/mcp", start_timeout=5.0)])
+    assert tools == []
+    assert "refused" in bench.texts
