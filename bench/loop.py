@@ -155,9 +155,8 @@ async def main() -> None:
     ours, plain = (statistics.median(column) for column in zip(*found, strict=True))
     print(f"a delta: {ours:.4f} ms, of which {plain:.4f} ms are reading; the loop adds {ours - plain:.4f} ms")
     after, before = await a_long_session()
-    print(
-        f"{LONG} rounds, {LONG * OUTPUT / 1024**2:.1f} MiB of history: {after:.0f} MiB in this process, {before:.0f} before"
-    )
+    size = LONG * OUTPUT / 1024**2
+    print(f"{LONG} rounds, {size:.1f} MiB of history: {after:.0f} MiB in this process, {before:.0f} before")
 
 
 if __name__ == "__main__":
