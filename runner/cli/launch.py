@@ -436,7 +436,7 @@ async def _open(
 ) -> AsyncIterator[Session]:
     from runner.cli import workplace
     from runner.cli.running import signal_of
-    from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
+    from runner.sandbox.container import LABEL_SANDBOX, Janitor
     from runner.session.control import serving, socket_path
     from runner.session.record import Record, unchanged
     from runner.wire.messages import Event
@@ -463,7 +463,8 @@ async def _open(
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
         order = _order(prepared, image, record.id, taken[0].name if taken else "")
-        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
+        # Not by the session: one that is resumed at once would lose its sandbox to the janitor of the host before it.
+        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}")
         try:
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
                 session = await _session(engine, prepared, image, record, order, taken, own)
