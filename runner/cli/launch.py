@@ -436,7 +436,7 @@ async def _open(
 ) -> AsyncIterator[Session]:
     from runner.cli import workplace
     from runner.cli.running import signal_of
-    from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
+    from runner.sandbox.container import LABEL_SANDBOX, Janitor
     from runner.session.control import serving, socket_path
     from runner.session.record import Record, unchanged
     from runner.wire.messages import Event
@@ -449,6 +449,7 @@ async def _open(
         reserved = ahead.sandbox.order.session if ahead else ""
         record = Record.create(prepared.folders, session=reserved, redact=redact or unchanged)
     status, code = "completed", 0
+    session: Session | None = None
     try:
         if ahead:
             order = ahead.sandbox.order
@@ -462,7 +463,8 @@ async def _open(
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
         order = _order(prepared, image, record.id, taken[0].name if taken else "")
-        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
+        # Not by the session: one that is resumed at once would lose its sandbox to the janitor of the host before it.
+        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}")
         opened: Session | None = None
         try:
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
@@ -489,6 +491,7 @@ async def _open(
         status, code = "failed", 1
         raise
     finally:
+        record = session.record if session else record  # another session may have been taken up meanwhile
         record.write(Event("session.end", {"status": status, "code": code}))
         record.close()
 
@@ -531,6 +534,7 @@ async def _session(
             read_only=options.mode == "ro",
         ),
         clone=workplace.cloner(prepared, order, taken=bool(taken)),
+        mcp=what.agent.mcp,
     )
     relay = _relay(agent, what.agent, options)
     banner = _banner(prepared, agent, image, order, record.id, bool(taken), ports)

@@ -268,15 +268,22 @@ def _show_stats(record: Path) -> None:
 def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool, pool: int) -> int:
     from runner.cli.launch import open_session
     from runner.cli.running import run_async
+    from runner.frontends import earlier
     from runner.frontends.log import log_lines
     from runner.frontends.repl import Repl
+    from runner.frontends.terminal import Styled
     from runner.session.record import load
 
     async def work() -> int:
         async with open_session(engine, prepared, image) as session:
-            record = session.record.folder
-            repl = Repl(session, prepared.folders.history, log=lambda: list(log_lines(load(record), record)))
-            records.append(record)
+            records.append(session.record.folder)
+
+            def log() -> list[Styled]:
+                folder = session.record.folder
+                return list(log_lines(load(folder), folder))
+
+            further = earlier.commands(session, prepared.folders)
+            repl = Repl(session, prepared.folders.history, log=log, commands=further)
             return await repl.run()
 
     async def work_ahead() -> int:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from runner.guest import entry
     from runner.guest.model.client import Model
+    from runner.guest.model.trace import Traced
     from runner.guest.model.transport import WireTransport
 
 CONFIG = Path("/run/sbx/config")
@@ -101,6 +102,7 @@ class Guest:
         self._model: asyncio.Task[Model] | None = None
         self._commands: Commands | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._traced: Traced | None = None
         self._tools: list[Tool] = []
         self._remote: list[Tool] = []
         self._fatal = False
@@ -146,6 +148,8 @@ class Guest:
                     await self._loop.hooks.close()
             except TimeoutError:
                 print("sessionEnd hooks took too long", file=sys.stderr)
+        if self._traced:
+            await self._traced.sent(5)
         await self._mux.flush()
 
     # ---- messages
@@ -382,7 +386,7 @@ class Guest:
         if agent.trace:
             from runner.guest.model.trace import Traced
 
-            routes = Traced(routes, self._mux)
+            routes = self._traced = Traced(routes, self._mux)
         client = transport.client(routes)
         found = await resolve(
             agent.urls,

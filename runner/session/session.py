@@ -11,12 +11,12 @@ import contextlib
 import io
 import os
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.errors import ConfigError, EngineError, RunTimeout, SbxError, WireError
+from runner.errors import ConfigError, EngineError, RunTimeout, SbxError, UsageError, WireError
 from runner.sandbox import workspace
 from runner.sandbox.container import SHUTDOWN_WITHIN, Sandbox
 from runner.sandbox.transfer import Sink
@@ -24,9 +24,12 @@ from runner.session.booted import READY_WITHIN, Booted
 from runner.session.kitsetup import Prepared
 from runner.session.ports import Publisher
 from runner.session.record import Record
+from runner.session.resume import replay
+from runner.session.services import OnAsk, Services
 from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.agent import Agent, Hook
+from runner.wire.mcp import McpServer
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 from runner.wire.pipes import PipeTransport
 
@@ -38,8 +41,6 @@ MAX_SNAPSHOT = 32 * 1024 * 1024
 """Most bytes of the kit's folder that a session takes along."""
 LEFT_OUT = frozenset({"playground", "files", ".git"})
 """Top-level folders of a kit that are not part of its configuration."""
-
-OnAsk = Callable[[m.Ask], Awaitable[dict[str, Any]]]
 
 
 class Relay(Protocol):
@@ -80,6 +81,7 @@ class Setup:
     """What the kit does at start."""
     clone: Callable[[Sink], object] | None = None
     """Writes the tar of a private workspace."""
+    mcp: Sequence[McpServer] = ()
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class Session:
         self._proxy = proxy
         self._ports = ports
         self._host_hooks = host_hooks
+        self._services = Services(setup.agent, setup.mcp, self.say, self._task)
         self._mux: Mux[m.ToHost] | None = None
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
         self._turn = 0
@@ -220,12 +223,14 @@ class Session:
                 raise self._failure or WireError("the guest went away while it started", log=self.log) from None
         if self._ports:
             await self._ports.serve(mux)
+        self._services.start(self, mux)
 
     async def close(self) -> None:
         """Ends the guest and the sandbox, whatever state they are in. Idempotent."""
         if self._closing:
             return
         self._closing = True
+        await self._services.close()
         try:
             if self._mux and not self._mux.closed and self._reader:
                 self._mux.post(m.Shutdown())
@@ -264,12 +269,24 @@ class Session:
         Raises:
             SbxError: the guest or the sandbox went away.
         """
+        await self._services.ready()
+        async with contextlib.aclosing(self._run_turn(m.Turn(self._turn + 1, prompt))) as events:
+            async for event in events:
+                yield event
+
+    async def compact(self) -> AsyncIterator[m.Event]:
+        """Makes room in the conversation now; yields what is told of it. Raises SbxError."""
+        async with contextlib.aclosing(self._run_turn(m.Compact(self._turn + 1))) as events:
+            async for event in events:
+                yield event
+
+    async def _run_turn(self, message: m.Turn | m.Compact) -> AsyncGenerator[m.Event, None]:
         mux = self._alive()
         if self._running:
             raise RuntimeError("a turn runs already")
         self._running = True
-        self._turn += 1
-        mux.post(m.Turn(self._turn, prompt))
+        self._turn = message.id
+        mux.post(message)
         finished = False
         try:
             while not finished:
@@ -297,6 +314,31 @@ class Session:
     async def new(self) -> None:
         """Begins a fresh conversation."""
         self._alive().post(m.New())
+
+    async def take_up(self, folder: Path) -> int:
+        """Goes on with an earlier session in this sandbox: its conversation, and its record from now on.
+
+        Returns: how many messages it has.
+
+        Raises:
+            SbxError: it is in use, damaged, or this very session; nothing has changed then.
+        """
+        mux = self._alive()
+        if folder == self.record.folder:
+            raise UsageError("this is that session")
+        record, lines = Record.reopen(folder, redact=self.record.redact)
+        history = replay(lines, folder)
+        self.record.write(m.Event("session.end", {"status": "completed", "code": 0}))
+        self.record.close()
+        self.record = record
+        mux.post(m.New(history, record.id))
+        return len(history)
+
+    def say(self, level: str, text: str) -> None:
+        """A notice of the host's own, for the record and the front end."""
+        event = m.Event("notice", {"level": level, "text": text})
+        self.record.write(event)
+        self._events.put_nowait(event)
 
     def waiting(self) -> list[m.Event]:
         """Events that came outside of a turn, such as what the model server's probe found."""
@@ -384,7 +426,11 @@ class Session:
             case m.TurnDone():
                 self._events.put_nowait(message)
             case m.Ask():
-                self._task(self._ask(message, mux))
+                self._services.ask(message, mux, self.on_ask)
+            case m.Withdraw():
+                self._services.withdraw(message)
+            case m.Trace():
+                self._task(self._services.trace(message, mux, self.record))
             case m.HostHook():
                 if self._host_hooks:
                     self._host_hooks.take(message, mux)
@@ -409,13 +455,11 @@ class Session:
                 if future and not future.done():
                     future.set_result(message)
 
-    async def _ask(self, ask: m.Ask, mux: Mux[m.ToHost]) -> None:
-        mux.post(m.Reply(ask.id, await self.on_ask(ask)))
-
-    def _task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._over)
+        return task
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
