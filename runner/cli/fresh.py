@@ -84,6 +84,9 @@ class Fresh:
     async def cancel(self) -> None:
         await self.session.cancel()
 
+    def compact(self) -> AsyncIterator[Event]:
+        return self.session.compact()
+
     async def new(self) -> None:
         """Ends the sandbox that was used, and takes a fresh one."""
         await self._end()
