@@ -85,13 +85,16 @@ def _unexpected(error: Exception) -> SbxError:
     """A mistake of ours. Its trace goes to a file, for a report; the user gets one message."""
     import traceback
 
+    from runner.gateway.redaction import masked
     from runner.session.state import Folders, private
 
-    text = "".join(traceback.format_exception(error))
+    text = masked("".join(traceback.format_exception(error)))
     try:
         path = private(Folders.of().state) / "last-crash.txt"
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
         path.write_text(text)
         hint = f"this is a mistake in sbx; the trace is in {path}"
     except OSError:
         hint = "this is a mistake in sbx"
-    return SbxError(f"{type(error).__name__}: {error}", hint=hint)
+    return SbxError(masked(f"{type(error).__name__}: {error}"), hint=hint)

@@ -12,7 +12,9 @@ def report(error: SbxError, *, as_json: bool = False) -> None:
     """Prints the error: on stderr for people, and with `as_json` as one document on stdout."""
     from runner.frontends.render import error_lines
     from runner.frontends.terminal import Output
+    from runner.gateway.redaction import mask_error
 
+    mask_error(error)
     if as_json:
         print(json.dumps({"error": error.to_json()}))
         return

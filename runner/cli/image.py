@@ -41,6 +41,8 @@ def build(
 ) -> int:
     """Build a kit's image so that it can be shared, and write its lock."""
     from runner.errors import ConfigError
+    from runner.gateway import rules
+    from runner.gateway.building import ClosedBuilds
     from runner.images import build as builds
     from runner.images import dockerfile, lock, recipe, sealed, share
     from runner.kits.find import Finder
@@ -55,8 +57,9 @@ def build(
     place = lock_file or _lock_place(finder.locate(kit, "sandbox").folder, plan.name)
     if locked and not place.is_file():
         raise ConfigError("there is no lock to hold to", place=str(place), hint=f"`sbx image build {kit}` writes it")
+    engine = _engine()
     done = sealed.seal(
-        _engine(),
+        engine,
         plan,
         recipe.folders_of(plan, finder),
         locked=lock.load(place) if locked else None,
@@ -64,8 +67,8 @@ def build(
         certificates=ca_certificate,
         no_cache=no_cache,
         pull=pull,
+        network=ClosedBuilds(engine, plan, rules.load(rules.policy_paths(os.environ)), os.environ),
     )
-    engine = _engine()
     for name in tag:
         wanted = share.parse_reference(name)
         builds.set_tag(engine, done.image.id, f"{wanted.name}:{wanted.tag}")

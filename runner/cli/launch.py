@@ -19,7 +19,7 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from runner.errors import NotFoundError, SbxError, UsageError, WorkspaceError
 from runner.session.state import Folders, private
 
 if TYPE_CHECKING:
+    from runner.cli.network import Asked, Opened, Outgoing
     from runner.engine import Engine
     from runner.frontends.banner import Banner
     from runner.gateway.grants import Wish
@@ -60,6 +61,10 @@ class Options:
     workspace: Path | None = None
     demo: bool = False
     network: str = "none"
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    resolve: Sequence[str] = ()
+    learn: bool = False
     keep: bool = False
     new: bool = False
     name: str = ""
@@ -137,6 +142,7 @@ class Prepared:
     agent: Agent
     workspace: Workspace
     profile: Profile
+    outgoing: Outgoing
     warnings: tuple[str, ...]
     history: tuple[dict[str, Any], ...] = ()
     resumed: Path | None = None
@@ -161,7 +167,7 @@ def prepare(options: Options) -> Prepared:
     home = Path(options.environ.get("HOME") or Path.home())
     workplace.check(options)
     profile, relaxations = _profile(options, what.plan)
-    _settle(options, what, relaxations)
+    outgoing = _settle(options, what, relaxations, folders)
     place = workplace.find(options, lambda: default_workspace(what, folders), home)
     profile, said = workplace.arrange(profile, what.plan, place, options)
     agent = what.agent.to_wire(
@@ -179,7 +185,8 @@ def prepare(options: Options) -> Prepared:
     )
     for text in options.publish:
         ports.parse_publish(text)
-    warnings = (*what.agent.warnings, *what.plan.warnings, *said, *(_hopeless(what.plan) if options.startup else ()))
+    warnings = (*what.agent.warnings, *what.plan.warnings, *said, *outgoing.warnings)
+    warnings += tuple(_hopeless(what.plan)) if options.startup else ()
     if place.moved and options.mode != "none":
         warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
     history: tuple[dict[str, Any], ...] = ()
@@ -191,7 +198,7 @@ def prepare(options: Options) -> Prepared:
 
         resumed = find_session(folders, options.resume or None)
         history = tuple(replay(load(resumed), resumed))
-    return Prepared(options, folders, what, agent, place, profile, warnings, history, resumed)
+    return Prepared(options, folders, what, agent, place, profile, outgoing, warnings, history, resumed)
 
 
 def read_kit(options: Options) -> What:
@@ -281,6 +288,7 @@ def default_workspace(what: What, folders: Folders) -> Path:
 
 def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
     """The profile, and what it has beyond the default one."""
+    from runner.cli import network
     from runner.gateway.grants import Wish
     from runner.sandbox.profile import Bind, Profile, Relaxation, parse_size
 
@@ -309,10 +317,8 @@ def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
     capabilities = tuple(c.upper().removeprefix("CAP_") for c in options.capabilities)
     for name in capabilities:
         ask("capability", "capabilities", name, "--cap-add", by_user=True)
-    if options.network not in ("none", "bridge"):
-        raise UsageError(f"--network {options.network}: not a network", hint="none or bridge")
-    if options.network != "none":
-        ask("network", "network", options.network, "--network", by_user=True)
+    for wish in network.wishes(_asked(options), plan):
+        ask("network", "network", wish.what, wish.source, by_user=wish.by_user)
     if options.startup:
         from runner.kits.inspect import ROOT
 
@@ -333,7 +339,7 @@ def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
         cpus=options.cpus or plan.resources.cpus,
         memory=parse_size(options.memory) if options.memory else plan.resources.memory,
         pids=options.pids or Profile.pids,
-        network=options.network,
+        network=network.engine_network(options.network),
         runtime=options.runtime,
         capabilities=capabilities,
         devices=tuple(options.devices),
@@ -344,8 +350,16 @@ def _profile(options: Options, plan: Plan) -> tuple[Profile, list[Wish]]:
     return profile, wishes
 
 
-def _settle(options: Options, what: What, wishes: Sequence[Wish]) -> None:
-    """Refuses what was not granted."""
+def _asked(options: Options) -> Asked:
+    from runner.cli.network import Asked
+
+    return Asked(options.network, options.allow, options.deny, options.resolve, options.learn)
+
+
+def _settle(options: Options, what: What, wishes: Sequence[Wish], folders: Folders) -> Outgoing:
+    """Refuses what was not granted; what may leave under what was."""
+    from runner.cli import grants as settling
+    from runner.cli import network
     from runner.gateway import grants, rules
     from runner.kits.agent import foreign_model_urls, host_hooks
 
@@ -358,8 +372,11 @@ def _settle(options: Options, what: What, wishes: Sequence[Wish]) -> None:
     if not (options.base_url or options.demo):
         asked += [grants.Wish("model-url", f"the model URL {url}", source) for url in foreign_model_urls(what.agent)]
     asked += [grants.Wish("host-hooks", f"the hook {name} on the host", source) for name in host_hooks(what.agent)]
-    _, missing = grants.settle(asked, options.grants, files=files)
-    grants.demand(missing)
+    given = settling.settle(asked, options.grants, files, what.plan, what.folder, folders.state)
+    if not options.demo:
+        network.bound_models([options.base_url] if options.base_url else what.agent.urls, files)
+    wanted = replace(_asked(options), granted="network" in given)
+    return network.decide(wanted, what.plan, files, options.environ, options.certificates)
 
 
 # ---- with the engine
@@ -367,11 +384,14 @@ def _settle(options: Options, what: What, wishes: Sequence[Wish]) -> None:
 
 def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
     """The plan's image, built when it is not there."""
+    from runner.gateway import rules
+    from runner.gateway.building import ClosedBuilds
     from runner.images.build import ensure
 
     options = prepared.options
     if prepared.what.image:
         return prepared.what.image
+    environ = options.environ
     return ensure(
         engine,
         prepared.what.plan,
@@ -379,6 +399,7 @@ def find_image(engine: Engine, prepared: Prepared, progress: Progress) -> Image:
         certificates=options.certificates,
         no_cache=options.no_cache,
         pull=options.pull,
+        network=ClosedBuilds(engine, prepared.what.plan, rules.load(rules.policy_paths(environ)), environ),
     )
 
 
@@ -400,7 +421,6 @@ async def open_session(
     prepared: Prepared,
     image: Image,
     *,
-    redact: Callable[[str], str] | None = None,
     ahead: Booted | None = None,
     server: ScriptedServer | None = None,
 ) -> AsyncIterator[Session]:
@@ -415,12 +435,12 @@ async def open_session(
     async with AsyncExitStack() as stack:
         prepared = workplace.for_engine(engine, prepared)
         try:
-            opened = _open(engine, prepared, image, redact, ahead, server)
+            opened = _open(engine, prepared, image, ahead, server)
             session = await stack.enter_async_context(opened)
         except WorkspaceError as error:
             if ahead:
                 raise
-            opened = _open(engine, workplace.retried(error, prepared), image, redact, None, server)
+            opened = _open(engine, workplace.retried(error, prepared), image, None, server)
             session = await stack.enter_async_context(opened)
         yield session
 
@@ -430,30 +450,34 @@ async def _open(
     engine: Engine,
     prepared: Prepared,
     image: Image,
-    redact: Callable[[str], str] | None,
     ahead: Booted | None,
     server: ScriptedServer | None,
 ) -> AsyncIterator[Session]:
-    from runner.cli import workplace
+    from runner.cli import network, workplace
     from runner.cli.running import signal_of
     from runner.sandbox.container import LABEL_SANDBOX, Janitor
     from runner.session.control import serving, socket_path
-    from runner.session.record import Record, unchanged
+    from runner.session.record import Record
     from runner.wire.messages import Event
 
     options = prepared.options
+    key = await asyncio.to_thread(_key, prepared, options)
+    masks = await asyncio.to_thread(network.masks, prepared.outgoing, key)
     # A resumed session goes on in its own record: a new one would lack what was said before, at the next resume.
     if prepared.resumed:
-        record, _ = Record.reopen(prepared.resumed, redact=redact or unchanged)
+        record, _ = Record.reopen(prepared.resumed, redact=masks.text)
     else:
         reserved = ahead.sandbox.order.session if ahead else ""
-        record = Record.create(prepared.folders, session=reserved, redact=redact or unchanged)
+        record = Record.create(prepared.folders, session=reserved, redact=masks.text)
     status, code = "completed", 0
     session: Session | None = None
+    out = AsyncExitStack()
     try:
+        way = out.enter_context(network.opened(prepared.outgoing, record.folder / network.LOG, options.environ))
+        way.key, way.masks = key, masks
         if ahead:
             order = ahead.sandbox.order
-            session = await _session(engine, prepared, image, record, order, None, server, ahead)
+            session = await _session(engine, prepared, image, record, order, None, server, way, ahead)
             reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
             async with serving(session, reached_at), session:
                 try:
@@ -468,7 +492,7 @@ async def _open(
         opened: Session | None = None
         try:
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
-                session = opened = await _session(engine, prepared, image, record, order, taken, own)
+                session = opened = await _session(engine, prepared, image, record, order, taken, own, way)
                 reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
                 watched = workplace.watched(engine, prepared, order, record)
                 async with watched, serving(session, reached_at), session:
@@ -491,6 +515,7 @@ async def _open(
         status, code = "failed", 1
         raise
     finally:
+        await out.aclose()
         record = session.record if session else record  # another session may have been taken up meanwhile
         record.write(Event("session.end", {"status": status, "code": code}))
         record.close()
@@ -504,14 +529,17 @@ async def _session(
     order: Order,
     taken: tuple[Listed, int] | None,
     server: ScriptedServer | None,
+    way: Opened,
     ahead: Booted | None = None,
 ) -> Session:
     """The session, its sandbox created last: whatever fails before leaves nothing in the engine."""
     from runner.cli import workplace
+    from runner.gateway.redaction import EventMask
     from runner.sandbox.container import Sandbox
     from runner.session import kitsetup
     from runner.session.ports import Publisher, wanted
     from runner.session.session import Session, Setup, snapshot
+    from runner.wire.messages import Event
 
     options, what = prepared.options, prepared.what
     agent = prepared.agent
@@ -522,10 +550,12 @@ async def _session(
     setup = Setup(
         agent=agent,
         snapshot=snapshot(what.folder) if what.folder else b"",
-        environment={v.name: v.value for v in what.plan.environment} | dict(options.variables),
-        network=options.network,
+        environment={v.name: v.value for v in what.plan.environment} | way.environment | dict(options.variables),
+        network=way.network,
         interactive=options.interactive,
         history=prepared.history,
+        trust=way.trust,
+        truststore=way.truststore,
         kit=kitsetup.prepare(
             what.plan,
             workspace=order.target,
@@ -536,7 +566,7 @@ async def _session(
         clone=workplace.cloner(prepared, order, taken=bool(taken)),
         mcp=what.agent.mcp,
     )
-    relay = _relay(agent, what.agent, options)
+    relay = _relay(agent, way, options)
     banner = _banner(prepared, agent, image, order, record.id, bool(taken), ports)
     locks = locks_of(prepared.folders)
     # From here on a run mostly waits for the engine; what it needs later is imported meanwhile.
@@ -554,7 +584,20 @@ async def _session(
     if options.keep:
         remember(prepared, order.name, locks)
     hooks = _host_hooks(prepared, setup)
-    return Session(sandbox, setup, record, relay, ports=ports, host_hooks=hooks, banner=banner, booted=ahead)
+    session = Session(
+        sandbox,
+        setup,
+        record,
+        relay,
+        proxy=way.egress.proxy,
+        ports=ports,
+        host_hooks=hooks,
+        banner=banner,
+        mask=EventMask(way.masks),
+        booted=ahead,
+    )
+    way.tell = lambda entry: session.tell(Event("network", entry))
+    return session
 
 
 def _host_hooks(prepared: Prepared, setup: Setup) -> HostHooks | None:
@@ -595,11 +638,20 @@ def scripted_model(prepared: Prepared) -> ScriptedServer:
     return ScriptedServer(load_script(path))
 
 
-def _relay(agent: Agent, agent_file: AgentFile, options: Options) -> ModelRelay:
-    from runner.gateway.model import ModelRelay, read_key
+def _key(prepared: Prepared, options: Options) -> str:
+    """The model server's key."""
+    from runner.cli.network import model_key
 
-    variable = "" if options.demo else agent_file.provider.key
-    return ModelRelay(agent.urls, read_key(variable, options.environ))
+    if options.demo:
+        return ""
+    return model_key(prepared.what.agent.provider.key, prepared.agent.provider, prepared.agent.urls, options.environ)
+
+
+def _relay(agent: Agent, way: Opened, options: Options) -> ModelRelay:
+    from runner.cli.network import model_proxy
+    from runner.gateway.model import ModelRelay
+
+    return ModelRelay(agent.urls, way.key, proxy=model_proxy(agent.urls, options.environ), masks=way.masks)
 
 
 async def _take_up(engine: Engine, prepared: Prepared, image: Image) -> tuple[Listed, int] | None:
@@ -686,7 +738,7 @@ def _start(record: Record, prepared: Prepared, order: Order, image: Image, agent
                     "yolo": agent.yolo,
                     "hooks": [{"event": h.event, "name": h.name} for h in agent.hooks],
                 },
-                "network": prepared.options.network,
+                "network": prepared.outgoing.said,
                 "mode": prepared.profile.workspace,
                 "workspace": str(prepared.workspace.source),
                 "argv": [Path(sys.argv[0]).name, prepared.options.sandbox],
@@ -714,7 +766,7 @@ def _banner(
         tools=agent.tools,
         yolo=agent.yolo,
         image=image.tag,
-        network=prepared.options.network,
+        network=prepared.outgoing.said,
         hooks=count_hooks([h.event for h in agent.hooks], (*EVENTS, *MORE_EVENTS)),
         not_failing=[h.name for h in agent.hooks if h.event in GUARD_EVENTS and h.on_error != "fail"],
         sandbox=sandbox,

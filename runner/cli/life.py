@@ -32,7 +32,7 @@ def create(
     sandbox: str = typer.Argument(..., help="A ready-made kit, a folder with agent.yaml or spec.yaml, or an image."),
     workspace: Path = typer.Argument(None, help="The folder that the agent works in."),
     name: str = typer.Option("", "--name", help="The sandbox's name."),
-    network: str = typer.Option("none", "--network", help="none, or bridge: the engine's network with all it reaches."),
+    network: str = typer.Option("none", "--network", help="none, packages, open, or bridge: the engine's own network."),
     kit: list[str] = typer.Option([], "--kit", help="A further mixin. Repeatable."),
     kit_arg: list[str] = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable."),
     strict: bool = typer.Option(False, "--strict", help="Kits that clash are an error."),

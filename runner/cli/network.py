@@ -8,13 +8,15 @@ opened   for the length of a session: the proxy, the decision log, the certifica
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from runner.errors import RefusedError, UsageError
 from runner.gateway import grants, rules
 from runner.gateway.policy import PRESETS, Policy
+from runner.gateway.redaction import Redactor, remember
+from runner.wire.agent import PROXIED
 
 if TYPE_CHECKING:
     import ssl
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
 
     from runner.gateway.credentials import Injector
     from runner.gateway.egress import Egress
-    from runner.gateway.redaction import Redactor
     from runner.kits.plan import Plan
 
 BRIDGE = "bridge"
 CHOICES = (*PRESETS, BRIDGE)
+LOG = "network.jsonl"
+"""The decision log, in the session's folder."""
 SHORTEST_KEY = 12
 """Characters. What stands for a key at a server that wants none (`ollama`, `EMPTY`) is a common word, and no secret."""
 
@@ -54,6 +57,8 @@ class Outgoing:
     certificates: Sequence[Path] = ()
     """Files given on the command line; none means what the host trusts."""
     warnings: tuple[str, ...] = ()
+    learnt: list[dict[str, object]] = field(default_factory=list)
+    """The decisions of a `--learn` run."""
 
     @property
     def bridge(self) -> bool:
@@ -66,8 +71,8 @@ class Outgoing:
         if self.bridge:
             return BRIDGE
         name = "open (learning)" if self.asked.learn else self.asked.preset
-        texts = dict.fromkeys(p.group or p.text for p in self.policy.allow if p.source != f"preset {self.asked.preset}")
-        shown = [text for text in texts if text != self.asked.preset and not (name == "packages" and text[0] == "@")]
+        own = f"preset {self.policy.preset}"
+        shown = list(dict.fromkeys(p.group or p.text for p in self.policy.allow if not p.source.startswith(own)))
         if not shown:
             return name
         hosts = ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "")
@@ -159,11 +164,9 @@ def masks(outgoing: Outgoing, key: str = "") -> Redactor:
     Raises:
         ConfigError: a secret cannot be had.
     """
-    from runner.gateway import redaction
-
     more = [key] if len(key) >= SHORTEST_KEY else []
-    masking = outgoing.injector.redactor(more) if outgoing.injector else redaction.Redactor(more)
-    redaction.remember(masking)
+    masking = outgoing.injector.redactor(more) if outgoing.injector else Redactor(more)
+    remember(masking)
     return masking
 
 
@@ -180,28 +183,29 @@ class Opened:
     """PEM certificates that the sandbox is to trust beside its own."""
     truststore: bytes = b""
     """The same, and the public ones, for Java."""
-    entries: list[dict[str, object]] = field(default_factory=list)
-    """The decisions of a `--learn` run."""
+    tell: Callable[[dict[str, object]], None] = lambda entry: None
+    """Takes each decision, for the record and the front ends; set when the session is there."""
+    key: str = ""
+    """The model server's."""
+    masks: Redactor = field(default_factory=Redactor)
 
 
 @contextmanager
-def opened(
-    outgoing: Outgoing, log: Path, environ: Mapping[str, str], tell: Callable[[dict[str, object]], None]
-) -> Iterator[Opened]:
+def opened(outgoing: Outgoing, log: Path, environ: Mapping[str, str]) -> Iterator[Opened]:
     """The way out, for the length of a session.
 
     Args:
         log: the decision log's file.
-        tell: takes each decision, for the record and the front ends.
     """
     from runner.gateway.egress import Egress, open_egress
 
-    learnt: list[dict[str, object]] = []
+    way: Opened | None = None
 
     def sink(entry: dict[str, object]) -> None:
-        tell(entry)
+        if way:
+            way.tell(entry)
         if outgoing.asked.learn:
-            learnt.append(entry)
+            outgoing.learnt.append(entry)
 
     if outgoing.bridge:
         egress = Egress(environment=dict(outgoing.injector.variables) if outgoing.injector else {})
@@ -209,10 +213,10 @@ def opened(
         egress = open_egress(outgoing.policy, log, environ, injector=outgoing.injector, sink=sink)
     try:
         network = BRIDGE if outgoing.bridge else egress.network
-        way = Opened(egress, network, egress.environment, entries=learnt)
-        if network != "none":
+        way = Opened(egress, network, egress.environment)
+        if network in (BRIDGE, PROXIED):
             pems = extra_certificates(outgoing.certificates, environ)
-            if outgoing.injector and outgoing.injector.needed and egress.proxy:
+            if outgoing.injector and outgoing.injector.needed:
                 pems = [*pems, outgoing.injector.authority.pem.decode("ascii")]
             if pems:
                 from runner.gateway.trust import truststore
@@ -241,14 +245,80 @@ def _trusting(pems: Sequence[str]) -> ssl.SSLContext:
     return context
 
 
-def learned_lines(way: Opened) -> list[str]:
+def learned_lines(outgoing: Outgoing) -> list[str]:
     """What a `--learn` run says at its end: the options that would have been enough."""
+    if not outgoing.asked.learn:
+        return []
     from runner.gateway.decisions import Entry, learned
 
-    found = learned(Entry(**entry) for entry in way.entries)  # type: ignore[arg-type]
+    found = learned(Entry(**entry) for entry in outgoing.learnt)  # type: ignore[arg-type]
     if not found:
         return ["learned: nothing was asked for, so nothing needs to be allowed"]
-    return [
-        "learned: this run needs",
-        *(f"  --allow '{rule}'" if "*" in rule else f"  --allow {rule}" for rule in found),
-    ]
+    return ["learned: this run needs", *(f"  --allow {rule}" for rule in found)]
+
+
+def model_key(variable: str, provider: str, urls: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The model server's key: from its variable, else from the credential bound for the provider or the variable.
+
+    Raises:
+        ConfigError: there is neither, or it cannot be had.
+        RefusedError: the binding does not let it go to one of the agent's URLs.
+    """
+    from urllib.parse import urlsplit
+
+    from runner.gateway.model import read_key
+
+    if not variable or environ.get(variable, "").strip():
+        return read_key(variable, environ)
+    from runner.gateway.credentials import credentials_path, load
+    from runner.gateway.names import normalise
+
+    bindings = load(credentials_path(environ))
+    binding = bindings.get(provider) or bindings.get(variable)
+    if binding is None:
+        return read_key(variable, environ)
+    for url in urls:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if not any(domain.matches(normalise(parts.hostname or ""), port) for domain in binding.domains):
+            raise RefusedError(
+                f"the credential {binding.service} may not go to the model server {url}",
+                place=f"credential {binding.service}",
+                hint="add its host to the credential's domains: sbx secret set --domain",
+            )
+    return binding.fetch(environ)
+
+
+def model_proxy(urls: Sequence[str], environ: Mapping[str, str]) -> str:
+    """URL of the company's proxy for the model's requests; empty where they go directly."""
+    from urllib.parse import urlsplit
+
+    from runner.gateway.names import BadName, normalise
+    from runner.gateway.upstream import Upstream
+
+    upstream = Upstream.from_environment(environ)
+    for url in urls:
+        parts = urlsplit(url)
+        with suppress(ValueError, BadName):
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            proxy = upstream.proxy_for(normalise(parts.hostname or ""), port, plain=parts.scheme == "http")
+            if proxy:
+                return proxy.url
+    return ""
+
+
+def rule_lines(policy: Policy) -> list[str]:
+    """The rules in force, groups resolved, one a line, in the order in which they are asked."""
+    return [f"{kind:<8} {rule:<40} {source}" for kind, rule, source in rule_rows(policy)]
+
+
+def rule_rows(policy: Policy) -> list[tuple[str, str, str]]:
+    """Kind, rule and source of each rule in force."""
+    rows = [("deny", p.rule, p.source) for p in policy.deny]
+    for bound in policy.bounds:
+        rows += [("bound", p.rule, p.source) for p in bound.allow] or [("bound", "nothing", bound.source)]
+    rows += [("allow", p.rule, p.source) for p in policy.allow]
+    rows += [("asked", p.rule, f"{p.source}; not granted") for p in policy.asked]
+    for name, addresses in policy.known.items():
+        rows += [("address", f"{name} is {address}", "--resolve") for address in addresses]
+    return rows

@@ -24,7 +24,13 @@ def run(
     workspace: Path = typer.Argument(None, help="The folder that the agent works in."),
     prompt: str = typer.Option(None, "-p", "--prompt", help="Ask one question and exit; - reads stdin, @FILE a file."),
     demo: bool = typer.Option(False, "--demo", help="Take the built-in scripted model instead of a real one."),
-    network: str = typer.Option("none", "--network", help="none, or bridge: the engine's network with all it reaches."),
+    network: str = typer.Option("none", "--network", help="none, packages, open, or bridge: the engine's own network."),
+    allow: list[str] = typer.Option([], "--allow", help="HOST[:PORT] that the sandbox may reach. Repeatable."),
+    deny: list[str] = typer.Option(
+        [], "--deny", help="HOST[:PORT] that it may not reach, whoever allows it. Repeatable."
+    ),
+    resolve: list[str] = typer.Option([], "--resolve", help="NAME=ADDRESS; instead of looking it up. Repeatable."),
+    learn: bool = typer.Option(False, "--learn", help="Let everything public through, and tell what to allow."),
     rm: bool = typer.Option(None, "--rm/--keep", help="Remove the sandbox at the end (default with -p), or keep it."),
     pool: int = typer.Option(
         0, "--pool", min=0, max=64, help="Without -p: so many sandboxes wait, started, and each /new takes a fresh one."
@@ -111,6 +117,10 @@ def run(
         workspace=workspace,
         demo=demo,
         network=network,
+        allow=allow,
+        deny=deny,
+        resolve=resolve,
+        learn=learn,
         keep=not throwaway,
         new=new,
         name=name,
@@ -233,10 +243,12 @@ def _ask(
     stats: bool,
 ) -> int:
     from runner.cli.launch import open_session
+    from runner.cli.network import learned_lines
     from runner.cli.running import run_async
     from runner.errors import SbxError
     from runner.frontends.printer import Printer
-    from runner.frontends.terminal import Output
+    from runner.frontends.terminal import Output, Styled
+    from runner.gateway.redaction import mask_error
 
     printer = Printer(Output(stdout), Output(sys.stderr), mode, quiet=quiet)
     records: list[Path] = []
@@ -250,7 +262,8 @@ def _ask(
     try:
         run_async(work())
     except SbxError as error:
-        failure = error
+        failure = mask_error(error)
+    Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])
     if stats and records:
         _show_stats(records[0])
     run_of.report(printer, failure, name=case_name(question), group=prepared.what.name)
@@ -267,11 +280,12 @@ def _show_stats(record: Path) -> None:
 
 def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool, pool: int) -> int:
     from runner.cli.launch import open_session
+    from runner.cli.network import learned_lines
     from runner.cli.running import run_async
     from runner.frontends import earlier
     from runner.frontends.log import log_lines
     from runner.frontends.repl import Repl
-    from runner.frontends.terminal import Styled
+    from runner.frontends.terminal import Output, Styled
     from runner.session.record import load
 
     async def work() -> int:
@@ -298,11 +312,13 @@ def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool, pool: i
     try:
         return run_async(work_ahead() if pool else work(), interrupts=False)
     finally:
+        Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])
         if stats and records:
             _show_stats(records[0])
 
 
 def _dry_run(prepared: Prepared) -> int:
+    from runner.cli.network import rule_lines
     from runner.images.build import tag
 
     plan = prepared.what.plan
@@ -311,4 +327,6 @@ def _dry_run(prepared: Prepared) -> int:
     print(f"workspace  {prepared.workspace.source} at {prepared.workspace.target}")
     for control, value, asked in prepared.profile.table():
         print(f"{control:<17} {value}" + (f"   (relaxed by {asked})" if asked else ""))
+    for rule in rule_lines(prepared.outgoing.policy):
+        print(rule)
     return 0

@@ -65,6 +65,8 @@ COMMANDS: Mapping[str, Entry] = {
     "log": Entry("log:log", "Show the record of a session, each line with its time."),
     "report": Entry("log:report", "Write a session as one self-contained HTML page."),
     "session": Entry("log:session_app", "Earlier sessions: list, show, remove, export."),
+    "policy": Entry("policy:policy_app", "What may leave a sandbox: check a host, list the rules, show the log."),
+    "secret": Entry("secret:secret_app", "Credentials for kits: bind, list, remove, check."),
     "kit": Entry("kit:app", "Check, show, begin and list kits."),
     "image": Entry("image:app", "Build, share, compare and check images."),
     "hook": Entry("hook:app", "Hooks: try one, import those of another agent, list a sandbox's chain."),

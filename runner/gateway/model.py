@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from runner.errors import ConfigError
 from runner.gateway.model_urls import PLAIN_URL, Target, allowed, cut
 from runner.gateway.names import HOST_ALIAS
+from runner.gateway.redaction import Redactor
 from runner.wire.messages import HttpAbort, HttpFail, HttpHead, HttpRequest
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 
@@ -104,6 +105,7 @@ class ModelRelay:
         urls: the agent's URLs (`baseUrl`, `fallback`) as they stand in the agent that the guest was told.
         key: sent as `Authorization: Bearer …` on each request; empty for none.
         notice: called with a line for the user, when there is something to say.
+        masks: takes secrets out of what travels, both ways; the key's own header aside.
         proxy: URL of an HTTP proxy for what is not on this host; empty for none. The environment is not asked.
         connect_timeout, read_timeout, total_timeout: seconds.
 
@@ -118,6 +120,7 @@ class ModelRelay:
         *,
         notice: Callable[[str], None] | None = None,
         proxy: str = "",
+        masks: Redactor | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         read_timeout: float = READ_TIMEOUT,
         total_timeout: float = TOTAL_TIMEOUT,
@@ -125,6 +128,7 @@ class ModelRelay:
         self._key = key
         self._notice = notice or (lambda text: None)
         self._proxy = proxy
+        self._masks = masks or Redactor()
         self._total = total_timeout
         self._timeout = {
             "connect": connect_timeout,
@@ -212,6 +216,8 @@ class ModelRelay:
         headers = _headers(request.headers)
         length = headers.pop("content-length", "")
         headers["host"] = target.host_header
+        if self._masks:
+            headers["accept-encoding"] = "identity"  # what is compressed cannot be masked
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
         deadline = asyncio.get_running_loop().time() + self._total
@@ -220,9 +226,11 @@ class ModelRelay:
                 content: bytes | AsyncIterator[bytes] | None = None
                 if length:
                     headers["content-length"] = length
-                    content = body.pieces(int(length))
+                    content = _masked(body.pieces(int(length)), self._masks)
                 elif body.stream:
-                    content = await body.collect()  # many local servers do not read a chunked body
+                    content = self._masks.data(
+                        await body.collect(), same_length=True
+                    )  # many local servers do not read a chunked body
                 outgoing = httpx.Request(
                     request.method, target.url, headers=headers, content=content, extensions={"timeout": self._timeout}
                 )
@@ -249,13 +257,15 @@ class ModelRelay:
         try:
             outgoing = mux.open()
             mux.post(HttpHead(request.id, response.status_code, _answer_headers(response), outgoing.channel))
+            masked = self._masks.stream(same_length=True)
             async with asyncio.timeout_at(deadline):
                 async for chunk in stream:
                     size += len(chunk)
                     if size > MAX_RESPONSE:
                         why = f"broken: the answer of {target.said} is over {MAX_RESPONSE} bytes"
                         return
-                    await outgoing.write(chunk)
+                    await outgoing.write(masked.feed(chunk))
+                await outgoing.write(masked.flush())
             outgoing.close()
             why = ""
         except StreamReset:
@@ -356,6 +366,16 @@ def _answer_headers(response: httpx.Response) -> list[list[str]]:
         for name, value in response.headers.raw
         if name.decode("latin-1").lower() not in HOP_BY_HOP | named
     ]
+
+
+async def _masked(pieces: AsyncIterator[bytes], masks: Redactor) -> AsyncIterator[bytes]:
+    """The same bytes, as many, with each secret masked."""
+    stream = masks.stream(same_length=True)
+    async for piece in pieces:
+        if data := stream.feed(piece):
+            yield data
+    if rest := stream.flush():
+        yield rest
 
 
 def _give_up(request: HttpRequest, mux: Mux[Any], reason: str) -> None:

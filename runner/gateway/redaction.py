@@ -10,8 +10,11 @@ import base64
 import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
+
+if TYPE_CHECKING:
+    from runner.errors import SbxError
 
 MASK = "[secret]"
 SHORTEST = 6
@@ -141,6 +144,16 @@ def remember(redactor: Redactor) -> None:
 def masked(text: str) -> str:
     """`text` with the session's secrets masked: for what is told when everything else has failed."""
     return _known.text(text)
+
+
+def mask_error(error: SbxError) -> SbxError:
+    """Masks an error's own texts, in place; returns it."""
+    error.message = masked(error.message)
+    error.args = tuple(masked(part) if isinstance(part, str) else part for part in error.args)
+    for name in ("place", "hint", "log"):
+        if text := getattr(error, name):
+            setattr(error, name, masked(text))
+    return error
 
 
 def _stars(found: re.Match[bytes]) -> bytes:

@@ -38,6 +38,8 @@ class CompanyProxy:
     tls: bool = False
     authorization: str = ""
     """Value of `Proxy-Authorization`; never logged."""
+    url: str = ""
+    """As the environment has it; may hold a password."""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -178,7 +180,8 @@ def _proxy(variable: str, url: str) -> CompanyProxy | None:
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
-    return CompanyProxy(parts.hostname, port, parts.scheme == "https", authorization)
+    whole = url if "://" in url else f"http://{url}"
+    return CompanyProxy(parts.hostname, port, parts.scheme == "https", authorization, whole)
 
 
 def _exempts(entry: str, host: Host, port: int) -> bool:

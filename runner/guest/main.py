@@ -9,6 +9,7 @@ When the wire ends, for whatever reason, the guest ends, and the kernel ends eve
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import os
 import signal
@@ -43,7 +44,7 @@ from runner.guest.tools.bash import Jobs
 from runner.guest.tools.registry import tools_for
 from runner.wire import VERSION
 from runner.wire import messages as m
-from runner.wire.agent import PROXIED
+from runner.wire.agent import CLOSED, PROXIED
 from runner.wire.markers import CONTEXT_LABEL
 from runner.wire.mux import Mux, MuxClosed
 from runner.wire.pipes import PipeTransport
@@ -247,10 +248,16 @@ class Guest:
         await self._check_canary(hello)
         agent = hello.agent
         image = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
-        environment = environment_for(self._owner, hello.workspace, image, hello.environment)
+        added = dict(hello.environment)
+        if hello.trust:
+            from runner.guest import trust
+
+            path = added.get("PATH") or image.get("PATH", "")
+            added = trust.lay(hello.trust, base64.b64decode(hello.truststore), path) | added
+        environment = environment_for(self._owner, hello.workspace, image, added)
         place = Place(hello.workspace, self._owner, environment)
         self._commands = Commands(self._mux, self._spawner, place)
-        if hello.network == PROXIED:
+        if hello.network in (CLOSED, PROXIED):
             from runner.guest import proxy
 
             await self._open.enter_async_context(proxy.serve(self._mux, call=lambda: self._call))

@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 MAX_CONNECTIONS = 512
 """Most connections at once; half of the wire's streams, so that the rest of a session never starves."""
 BACKLOG = 256
-READ_SIZE = 64 * 1024
+READ_SIZE = 256 * 1024
 
 
 @contextlib.asynccontextmanager

@@ -11,8 +11,8 @@ import io
 import os
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from runner.errors import EngineError, EngineTimeout, ImageError, NotFoundError
 from runner.images import base as bases
 from runner.images import dockerfile, settings
 from runner.images.events import Note, Output, Progress, Ready, Step, ignore
-from runner.kits.plan import Plan
+from runner.kits.plan import Base, Plan
 
 BUILD_SILENCE = 1800.0
 """Seconds without a byte of output until a build has failed; an install command may be silent for long."""
@@ -50,6 +50,22 @@ class Image:
     """Whether this call built it."""
 
 
+@dataclass(frozen=True)
+class Closed:
+    """The network of a closed build: its steps reach what a policy allows, through a proxy, and nothing else."""
+
+    mode: str
+    """For the builder: `container:ID`."""
+    proxies: Mapping[str, str]
+    """The variables that lead programs to the proxy."""
+    refused: Callable[[], list[str]]
+    """What steps asked for and were refused, one line each."""
+
+
+MakeNetwork = Callable[[Iterable[str], Mapping[str, str]], AbstractContextManager[Closed]]
+"""From images that a helper may run in, and this host's proxies, to a closed network."""
+
+
 def tag(plan: Plan) -> str:
     """`sbx/NAME:HASH`. Needs no engine; the same on every machine with the same kit and the same sbx."""
     return f"sbx/{plan.name}:{dockerfile.digest(plan)[:12]}"
@@ -64,6 +80,7 @@ def ensure(
     no_cache: bool = False,
     pull: bool = False,
     network_mode: str | None = None,
+    network: MakeNetwork | None = None,
 ) -> Image:
     """The plan's image; built when it is not there.
 
@@ -75,6 +92,7 @@ def ensure(
         no_cache: build every step anew, even when the image is there.
         pull: ask the registry for a newer base, then build.
         network_mode: of the build's containers, such as `host` or `container:ID`; None is the engine's default.
+        network: makes the network of a closed build; None leaves the build open.
 
     Raises:
         ImageError: a step failed (`log` holds the end of its output), or the base cannot be had. No tag is left.
@@ -90,7 +108,7 @@ def ensure(
         # Another process may have built it while this one waited.
         if not fresh and (found := find(engine, name, wanted)):
             return found
-        return build_plan(engine, plan, progress, certificates, no_cache, pull, network_mode)
+        return build_plan(engine, plan, progress, certificates, no_cache, pull, network_mode, network)
 
 
 def find(engine: Engine, name: str, plan_digest: str) -> Image | None:
@@ -125,16 +143,40 @@ def build_plan(
     no_cache: bool,
     pull: bool,
     network_mode: str | None,
+    network: MakeNetwork | None = None,
 ) -> Image:
     """`ensure` without looking for what is there, and without the lock against a second build."""
     plan_digest = dockerfile.digest(plan)
     name = tag(plan)
     began = time.monotonic()
     host = settings.read(certificates)
-    runner = Builder(engine, plan.name, host, progress, network_mode, no_cache)
+    start = ""
     if plan.base.context is None:
         start = bases.resolve(engine, plan.base.image, progress=progress, pull=pull)
+    if network is None:
+        runner = Builder(engine, plan.name, host, progress, network_mode, no_cache)
+        image, labels = _run(engine, plan, start, plan_digest, runner, progress)
     else:
+        with network(_helpers(engine, start, progress), host.package_proxies()) as closed:
+            host = host.closed(closed.proxies)
+            runner = Builder(engine, plan.name, host, progress, closed.mode, no_cache, closed.refused)
+            image, labels = _run(engine, plan, start, plan_digest, runner, progress)
+    set_tag(engine, image, name)
+    progress(Ready(name, time.monotonic() - began))
+    return Image(image, name, labels, built=True)
+
+
+def _helpers(engine: Engine, start: str, progress: Progress) -> Iterator[str]:
+    """What the helper of a closed build may run in: the build's own base, else the usual one."""
+    if start:
+        yield start
+    yield bases.resolve(engine, Base().image, progress=progress)
+
+
+def _run(
+    engine: Engine, plan: Plan, start: str, plan_digest: str, runner: Builder, progress: Progress
+) -> tuple[str, dict[str, str]]:
+    if not start:
         start = f"sbx/{plan.name}-base:{plan_digest[:12]}"
         progress(Note(f"building the kit's own base, {plan.base.dockerfile}"))
         context = dockerfile.pack(dockerfile.folder_files(plan))
@@ -147,10 +189,7 @@ def build_plan(
         "dev.sbx.base.digest": "" if plan.base.context else base_digest(engine, start),
     }
     text = dockerfile.render(plan, start, labels)
-    image = runner.run(dockerfile.context(plan, text), "Dockerfile", {}, "")
-    set_tag(engine, image, name)
-    progress(Ready(name, time.monotonic() - began))
-    return Image(image, name, labels, built=True)
+    return runner.run(dockerfile.context(plan, text), "Dockerfile", {}, ""), labels
 
 
 def base_digest(engine: Engine, reference: str) -> str:
@@ -178,7 +217,9 @@ class Builder:
         progress: Progress,
         network_mode: str | None,
         no_cache: bool,
+        refused: Callable[[], list[str]] = list,
     ):
+        self.refused = refused
         self.engine, self.kit, self.host, self.progress = engine, kit, host, progress
         self.network_mode, self.no_cache = network_mode, no_cache
         self.secrets = host.secrets()
@@ -257,6 +298,14 @@ class Builder:
             )
         code = EXIT.search(error)
         what = f"ended with {code[1]}" if code else self._masked(error)
+        if refused := self.refused():
+            return ImageError(
+                f"building the image of {self.kit} failed: {_short(step)}: {what}; the gateway had refused "
+                + "; ".join(refused),
+                place=self.kit,
+                hint="a build reaches what its kit lists under permissions.network.install.allow",
+                log=log or None,
+            )
         return ImageError(
             f"building the image of {self.kit} failed: {_short(step)}: {what}",
             place=self.kit,

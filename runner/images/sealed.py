@@ -46,6 +46,7 @@ def seal(
     no_cache: bool = False,
     pull: bool = False,
     network_mode: str | None = None,
+    network: build.MakeNetwork | None = None,
 ) -> Sealed:
     """Build the plan's image and lay its recipe on it; what is there already is taken.
 
@@ -59,6 +60,7 @@ def seal(
         no_cache: build every step anew.
         pull: ask the registry for a newer base.
         network_mode: of the build's containers.
+        network: makes the network of a closed build.
 
     Raises:
         ImageError: a step failed, or `locked` and what was built differ (`log` holds the list). Then no tag moves.
@@ -69,7 +71,9 @@ def seal(
         lock.check(lock.kit_drift(locked, plan, wanted), "the kit drifted from its lock", plan.name)
     with build.one_at_a_time(f"seal-{wanted}", progress):
         previous = _inspect(engine, name)
-        below = _below(engine, plan, wanted, name, previous, progress, certificates, no_cache, pull, network_mode)
+        below = _below(
+            engine, plan, wanted, name, previous, progress, certificates, no_cache, pull, network_mode, network
+        )
         built = read_below(engine, below["Id"], progress)
         base = {
             "image": lock.base_name(plan),
@@ -150,6 +154,7 @@ def _below(
     no_cache: bool,
     pull: bool,
     network_mode: str | None,
+    network: build.MakeNetwork | None,
 ) -> dict[str, Any]:
     """The plan's image without a recipe."""
     if previous and not (no_cache or pull):
@@ -161,7 +166,7 @@ def _below(
             found = _inspect(engine, below)
             if found and _labels(found).get("dev.sbx.plan") == wanted and recipe.LABEL not in _labels(found):
                 return found
-    made = build.build_plan(engine, plan, progress, certificates, no_cache, pull, network_mode)
+    made = build.build_plan(engine, plan, progress, certificates, no_cache, pull, network_mode, network)
     found = _inspect(engine, made.id)
     if found is None:
         raise ImageError("the image that was just built is gone: somebody removed it", place=name)

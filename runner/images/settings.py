@@ -17,7 +17,7 @@ import shlex
 import subprocess
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -86,6 +86,29 @@ class Settings:
             if match := re.match(r".*:_(?:authToken|auth|password)\s*=\s*(\S+)", text):
                 found.add(match[1])
         return tuple(sorted(found, key=len, reverse=True))
+
+    def package_proxies(self) -> dict[str, str]:
+        """The proxies that this host's package clients are set to, as variables, for where the environment has none."""
+        found: dict[str, str] = {}
+        for line in self.apt:
+            if match := re.match(r'Acquire::(https?)::Proxy "(http[^"]+)";', line):
+                found.setdefault(f"{match[1]}_proxy", match[2])
+        npm = dict(line.partition("=")[::2] for line in self.npm)
+        for url in (self.pip.get("proxy"), npm.get("https-proxy"), npm.get("proxy")):
+            if url:
+                found.setdefault("https_proxy", url)
+                found.setdefault("http_proxy", url)
+        return found
+
+    def closed(self, proxies: Mapping[str, str]) -> Settings:
+        """The settings of a build whose only way out is a proxy of ours; the host's own are that one's to use."""
+        return replace(
+            self,
+            proxies=dict(proxies),
+            pip={key: value for key, value in self.pip.items() if key != "proxy"},
+            npm=tuple(line for line in self.npm if line.partition("=")[0] not in ("proxy", "https-proxy", "noproxy")),
+            apt=(),
+        )
 
     def _packed(self) -> str:
         files: dict[str, str] = {}

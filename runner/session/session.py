@@ -7,6 +7,7 @@ gateway, which decides; no name or path of its is used here.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import io
 import os
@@ -41,6 +42,8 @@ MAX_SNAPSHOT = 32 * 1024 * 1024
 """Most bytes of the kit's folder that a session takes along."""
 LEFT_OUT = frozenset({"playground", "files", ".git"})
 """Top-level folders of a kit that are not part of its configuration."""
+
+Mask = Callable[[str, dict[str, Any]], list[tuple[str, dict[str, Any]]]]
 
 
 class Relay(Protocol):
@@ -77,6 +80,9 @@ class Setup:
     network: str = "none"
     interactive: bool = False
     history: Sequence[dict[str, Any]] = ()
+    trust: str = ""
+    """PEM certificates for the tools to trust."""
+    truststore: bytes = b""
     kit: Prepared = field(default_factory=Prepared)
     """What the kit does at start."""
     clone: Callable[[Sink], object] | None = None
@@ -114,6 +120,7 @@ class Session:
         ports: the published ports.
         host_hooks: runs the agent's hooks with `where: host`, if it has any.
         banner: what a front end shows first.
+        mask: takes the secrets out of an event of the guest's; gives the events to record and show instead of it.
         booted: the sandbox's guest, where it was started ahead.
     """
 
@@ -128,6 +135,7 @@ class Session:
         ports: Publisher | None = None,
         host_hooks: HostHooks | None = None,
         banner: Any = None,
+        mask: Mask | None = None,
         booted: Booted | None = None,
     ) -> None:
         self.sandbox = sandbox
@@ -138,6 +146,7 @@ class Session:
         self._setup = setup
         self._relay = relay
         self._proxy = proxy
+        self._mask = mask or (lambda name, data: [(name, data)])
         self._ports = ports
         self._host_hooks = host_hooks
         self._services = Services(setup.agent, setup.mcp, self.say, self._task)
@@ -196,6 +205,8 @@ class Session:
                 network=self._setup.network,
                 interactive=self._setup.interactive,
                 history=list(self._setup.history),
+                trust=self._setup.trust,
+                truststore=base64.b64encode(self._setup.truststore).decode("ascii"),
                 setup=kit,
                 volumes=self.sandbox.order.volume_folders,
                 disk=self.sandbox.order.profile.home,
@@ -336,9 +347,7 @@ class Session:
 
     def say(self, level: str, text: str) -> None:
         """A notice of the host's own, for the record and the front end."""
-        event = m.Event("notice", {"level": level, "text": text})
-        self.record.write(event)
-        self._events.put_nowait(event)
+        self.tell(m.Event("notice", {"level": level, "text": text}))
 
     def waiting(self) -> list[m.Event]:
         """Events that came outside of a turn, such as what the model server's probe found."""
@@ -418,11 +427,8 @@ class Session:
     def _act(self, message: m.ToHost, mux: Mux[m.ToHost]) -> None:
         match message:
             case m.Event():
-                self.record.write(message)
-                if message.name == "guest.started" and self._is_started and not self._is_started.done():
-                    self._is_started.set_result(None)
-                else:
-                    self._events.put_nowait(message)
+                for name, data in self._mask(message.name, message.data):
+                    self._take(m.Event(name, data))
             case m.TurnDone():
                 self._events.put_nowait(message)
             case m.Ask():
@@ -454,6 +460,18 @@ class Session:
                 future = self._execs.pop(message.id, None)
                 if future and not future.done():
                     future.set_result(message)
+
+    def tell(self, event: m.Event) -> None:
+        """Records an event of the host's own, and shows it."""
+        self.record.write(event)
+        self._events.put_nowait(event)
+
+    def _take(self, event: m.Event) -> None:
+        self.record.write(event)
+        if event.name == "guest.started" and self._is_started and not self._is_started.done():
+            self._is_started.set_result(None)
+        else:
+            self._events.put_nowait(event)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -21,6 +21,9 @@ PROXY_PORT = 3128
 PROXIED = "proxy"
 """`Hello.network` of a container without a network, in which the guest serves the gateway's proxy."""
 
+CLOSED = "closed"
+"""The same where the proxy lets nothing through: what is asked for is refused in words, and logged."""
+
 EVENTS = ("preGeneration", "preToolCall", "postToolCall", "postGeneration")
 """The four events, in the order of a turn."""
 

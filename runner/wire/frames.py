@@ -17,10 +17,10 @@ HEADER = struct.Struct(">II")
 MAX_MESSAGE = 64 * 1024 * 1024
 """Most bytes of one JSON message. A hook's payload of 32 MiB, escaped, still fits."""
 
-MAX_CHUNK = 64 * 1024
+MAX_CHUNK = 256 * 1024
 """Most bytes of a byte stream in one frame."""
 
-WINDOW = 256 * 1024
+WINDOW = 1024 * 1024
 """Bytes that a sender may have under way on one byte stream before the receiver gives credit."""
 
 CONTROL = 0
@@ -48,20 +48,24 @@ class Decoder:
         Raises:
             FrameError: a frame's length is over its channel's cap.
         """
-        buffer = self._buffer
-        buffer += data
+        whole: bytes | bytearray = data  # mostly a piece holds whole frames, and none is left of the piece before it
+        if self._buffer:
+            self._buffer += data
+            whole = self._buffer
         start = 0
         try:
-            while len(buffer) - start >= HEADER.size:
-                length, channel = HEADER.unpack_from(buffer, start)
+            while len(whole) - start >= HEADER.size:
+                length, channel = HEADER.unpack_from(whole, start)
                 if length > (MAX_MESSAGE if channel == CONTROL else MAX_CHUNK):
                     raise FrameError(f"a frame of {length} bytes on channel {channel} is over the cap")
                 end = start + HEADER.size + length
-                if len(buffer) < end:
+                if len(whole) < end:
                     break
-                payload = bytes(memoryview(buffer)[start + HEADER.size : end])
+                payload = bytes(memoryview(whole)[start + HEADER.size : end])
                 start = end
                 yield channel, payload
         finally:
-            if start:
-                del buffer[:start]
+            if whole is self._buffer:
+                del self._buffer[:start]
+            else:
+                self._buffer += memoryview(whole)[start:]

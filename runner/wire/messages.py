@@ -66,7 +66,8 @@ class Hello:
     folder in the container; `canary` is the name of a file that must be in it (empty: no check) with `canary_text`.
     `environment` is added to the tools' environment. `session` is the record's name. `history` are the messages of a
     resumed session. `setup` is what the kit does at start. `disk` and `disk_files` are what
-    each folder of `volumes` may hold, in bytes and in files.
+    each folder of `volumes` may hold, in bytes and in files (0: no bound). `trust` are PEM certificates for the tools
+    to trust beside the image's own, `truststore` the same for Java, in base64.
     """
 
     version: int
@@ -81,6 +82,8 @@ class Hello:
     interactive: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     today: str = ""
+    trust: str = ""
+    truststore: str = ""
     setup: KitSetup = field(default_factory=KitSetup)
     volumes: list[str] = field(default_factory=list)
     disk: int = 0

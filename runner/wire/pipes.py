@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
+
+PIPE_SIZE = 1024 * 1024
+"""Bytes that a pipe may hold, what Linux lets anyone ask for: the usual 64 KiB cost a wake-up of both ends each."""
 
 
 class PipeTransport:
@@ -17,6 +22,9 @@ class PipeTransport:
     def __init__(self, source: int, sink: int) -> None:
         os.set_blocking(source, False)
         os.set_blocking(sink, False)
+        for descriptor in (source, sink):
+            with contextlib.suppress(OSError, AttributeError):  # no pipe, or a system without it
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
         self._source = source
         self._sink = sink
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from runner.guest.model.failure import ModelFailure
-from runner.wire.agent import PROXIED
+from runner.wire.agent import CLOSED, PROXIED
 from runner.wire.messages import HttpAbort, HttpFail, HttpHead, HttpRequest
 from runner.wire.mux import Mux, Stream, StreamReset
 
@@ -233,7 +233,7 @@ class Routes(httpx.AsyncBaseTransport):
 
     def __init__(self, wire: httpx.AsyncBaseTransport, network: str) -> None:
         self._wire = wire
-        self._has_network = network not in ("none", PROXIED)
+        self._has_network = network not in ("none", CLOSED, PROXIED)
         self._direct = Direct()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

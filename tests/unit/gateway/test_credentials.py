@@ -17,7 +17,7 @@ import pytest
 from runner.errors import ConfigError, RefusedError
 from runner.gateway.credentials import Injector, load
 from runner.gateway.interception import ServerTls
-from runner.gateway.redaction import Redactor
+from runner.gateway.redaction import EventMask, Redactor, mask_error, remember
 from runner.kits.plan import Credential, Inject
 from tests.unit.gateway.ends import PATIENCE, HttpServer, http_server
 from tests.unit.gateway.test_proxy import AUTHORITY, Sandbox, client_tls, close, sandbox
@@ -279,3 +279,63 @@ async def test_the_authority_signs_for_one_name_only_and_refuses_a_handshake_for
             await writer.start_tls(client_tls(secrets.authority), server_hostname="other.test")
         await close(writer)
         await asyncio.sleep(0)
+
+
+async def test_a_server_that_repeats_the_token_does_not_tell_it_to_the_sandbox(
+    tls_server: HttpServer, tmp_path: Path
+) -> None:
+    """In a header and in a body, cut in two pieces in its middle."""
+
+    async def echo(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = f'{{"you": "{TOKEN}", "b": "{base64.b64encode(TOKEN.encode()).decode()}"}}'.encode()
+        writer.write(f"HTTP/1.1 200 OK\r\nX-You: {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        for piece in (body[:14], body[14:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    tls_server.answer = echo
+    inject = injector(tmp_path, CREDENTIAL)
+    async with sandbox("secure.test:*", intercept=inject.intercept) as box:
+        trust = ssl.create_default_context(cadata=inject.authority.pem.decode())
+        place = f"secure.test:{tls_server.port}"
+        answer = await request(box, trust, place, f"GET / HTTP/1.1\r\nHost: {place}\r\nAccept-Encoding: gzip\r\n\r\n")
+    sent = tls_server.requests[0]
+    assert f"Bearer {TOKEN}".encode() in sent
+    assert b"identity" in sent
+    assert b"gzip" not in sent
+    assert TOKEN.encode() not in answer
+    assert base64.b64encode(TOKEN.encode())[2:-6] not in answer
+    assert b'{"you": "' + b"*" * len(TOKEN) + b'", "b": "' in answer
+
+
+def test_events_are_masked_and_a_delta_cut_inside_a_secret_waits() -> None:
+    mask = EventMask(Redactor([TOKEN]))
+    assert mask("model.delta", {"text": f"it is {TOKEN[:5]}"}) == [("model.delta", {"text": "it is "})]
+    assert mask("model.delta", {"text": TOKEN[5:] + " indeed."}) == [("model.delta", {"text": "[secret] indeed."})]
+    assert mask("model.delta", {"text": TOKEN[:4]}) == []
+    rest = mask("tool.end", {"output": f"a {TOKEN}", "exit": 1})
+    assert rest == [("model.delta", {"text": TOKEN[:4]}), ("tool.end", {"output": "a [secret]", "exit": 1})]
+
+
+def test_without_a_secret_events_pass_as_they_are() -> None:
+    event = {"text": "anything"}
+    assert EventMask(Redactor())("model.delta", event) == [("model.delta", event)]
+
+
+def test_stars_keep_the_length_however_the_pieces_are_cut() -> None:
+    whole = f"before {TOKEN} between {quote(TOKEN, safe='')} after".encode()
+    expected = Redactor([TOKEN]).data(whole, same_length=True)
+    assert len(expected) == len(whole)
+    for cut in range(len(whole)):
+        stream = Redactor([TOKEN]).stream(same_length=True)
+        assert stream.feed(whole[:cut]) + stream.feed(whole[cut:]) + stream.flush() == expected
+
+
+def test_an_error_is_masked_in_all_its_texts() -> None:
+    remember(Redactor([TOKEN]))
+    try:
+        error = mask_error(ConfigError(f"a {TOKEN}", place=f"p {TOKEN}", hint=f"h {TOKEN}", log=f"l {TOKEN}"))
+        assert TOKEN not in f"{error} {error.to_json()}"
+    finally:
+        remember(Redactor())

@@ -11,6 +11,7 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.gateway.model import ModelRelay, read_key
+from runner.gateway.redaction import Redactor
 from runner.wire.messages import HttpAbort, HttpFail, HttpHead, HttpRequest
 from runner.wire.mux import StreamReset
 from tests.unit.gateway.ends import PATIENCE, HttpServer, Wire, free_port, http_server, wire
@@ -395,3 +396,23 @@ def test_a_key_comes_from_the_named_variable_or_the_run_does_not_start() -> None
         read_key("MODEL_KEY", {})
     with pytest.raises(ConfigError):
         read_key("MODEL_KEY", {"MODEL_KEY": "a\r\nb"})
+
+
+async def test_a_secret_travels_neither_to_the_model_nor_back(server: HttpServer) -> None:
+    secret = "sk-planted-0123456789"
+
+    async def repeats(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = f"bad key {secret}".encode()
+        writer.write(b"HTTP/1.1 401 No\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+    server.answer = repeats
+    body = f'{{"messages": ["the file holds {secret}"]}}'.encode()
+    length = [["Content-Length", str(len(body))]]
+    async with guest(base(server), key=secret, masks=Redactor([secret])) as agent:
+        for headers in (length, []):
+            head = await agent.send("POST", f"{base(server)}/chat/completions", body, headers)
+            assert await agent.body(head) == b"bad key " + b"*" * len(secret)
+    for request in server.requests:
+        sent_head, _, sent_body = request.partition(b"\r\n\r\n")
+        assert f"authorization: bearer {secret}".encode() in sent_head.lower()
+        assert sent_body == body.replace(secret.encode(), b"*" * len(secret))

@@ -165,3 +165,45 @@ def test_a_rule_that_is_none_is_an_error_that_names_its_place(rule: str) -> None
     with pytest.raises(ConfigError) as caught:
         parse(rule, "kit shell")
     assert caught.value.place == "kit shell"
+
+
+async def decided(policy: Policy, host: str, *addresses: str) -> bool:
+    async def lookup(name: str) -> list[Address]:
+        return [ipaddress.ip_address(address) for address in addresses]
+
+    return (await judge(policy, host, 443, lookup)).decision.allowed
+
+
+@pytest.mark.parametrize(
+    ("address", "passes"),
+    [("10.0.0.5", True), ("100.64.0.1", True), ("127.0.0.1", False), ("169.254.169.254", False), ("224.0.0.1", False)],
+)
+async def test_a_groups_host_may_be_a_mirror_in_a_private_network(address: str, passes: bool) -> None:
+    file = PolicyFile("p", groups={"@node-packages": ("mirror.example",)})
+    assert await decided(build(allow=["@node-packages"], files=[file]), "mirror.example", address) is passes
+    assert not await decided(build(allow=["mirror.example"], files=[file]), "mirror.example", address)
+
+
+async def test_the_user_may_say_which_address_a_name_has() -> None:
+    policy = build(allow=["db.example"], resolve=["db.example=10.0.0.7"])
+    assert await decided(policy, "DB.example.", "1.2.3.4")
+    assert not await decided(build(allow=["other.example"], resolve=["db.example=10.0.0.7"]), "db.example")
+    assert not await decided(
+        build(allow=["db.example"], deny=["10.0.0.0/8"], resolve=["db.example=10.0.0.7"]), "db.example"
+    )
+
+
+async def test_an_address_given_by_the_user_widens_no_policy_file() -> None:
+    named = ["db.example=10.0.0.7"]
+    by_name = PolicyFile("p", network_allow=("db.example",))
+    assert not await decided(build(allow=["db.example"], resolve=named, files=[by_name]), "db.example")
+    both = PolicyFile("p", network_allow=("db.example", "10.0.0.0/8"))
+    assert await decided(build(allow=["db.example"], resolve=named, files=[both]), "db.example")
+
+
+@pytest.mark.parametrize(
+    "entry", ["db.example", "db.example=", "=10.0.0.7", "10.0.0.1=10.0.0.7", "a=b", "host.docker.internal=10.0.0.7"]
+)
+def test_what_is_no_name_and_address_is_an_error(entry: str) -> None:
+    with pytest.raises(ConfigError, match="NAME=ADDRESS"):
+        build(resolve=[entry])

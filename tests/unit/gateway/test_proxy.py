@@ -16,7 +16,7 @@ import pytest
 from runner.errors import ConfigError
 from runner.gateway.connection import Limits
 from runner.gateway.decisions import DecisionLog, Entry, learned, read_log
-from runner.gateway.environment import proxy_environment, trust_environment
+from runner.gateway.environment import proxy_environment
 from runner.gateway.interception import Authority
 from runner.gateway.names import Address
 from runner.gateway.proxy import EgressProxy, resolve
@@ -485,12 +485,6 @@ def test_programs_find_the_proxy_in_both_spellings_and_no_network_stands_in_no_p
     assert variables["NO_PROXY"] == variables["no_proxy"]
     assert "/" not in variables["NO_PROXY"]
     assert "docker" not in variables["NO_PROXY"]
-
-
-def test_common_clients_are_told_of_the_authority() -> None:
-    variables = trust_environment("/run/bundle.pem", "/run/authority.pem")
-    assert variables["SSL_CERT_FILE"] == variables["GIT_SSL_CAINFO"] == "/run/bundle.pem"
-    assert variables["NODE_EXTRA_CA_CERTS"] == "/run/authority.pem"
 
 
 async def test_nothing_that_a_program_sends_raises_in_the_host() -> None:

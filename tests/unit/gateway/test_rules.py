@@ -220,9 +220,13 @@ def test_a_policy_file_bounds_the_models() -> None:
     assert model_url_forbidden("https://n.example/v1", [read("", "p")]) == ""
 
 
-def test_a_session_whose_policy_lets_nothing_through_has_no_proxy_and_no_log(tmp_path: Path) -> None:
+def test_a_session_whose_policy_lets_nothing_through_refuses_in_words(
+    tmp_path: Path,
+) -> None:
     egress = open_egress(build(), tmp_path / "network.jsonl", {})
-    assert (egress.proxy, egress.network, egress.environment) == (None, "none", {})
+    assert egress.network == "closed"
+    assert egress.proxy is not None
+    assert egress.environment["https_proxy"] == "http://127.0.0.1:3128"
     assert list(tmp_path.iterdir()) == []
 
 
