@@ -44,16 +44,17 @@ def test_all_of_it_happens_as_the_workspaces_owner(sbx: Sbx, at_start: Kit, owne
     own(at_start.work, owner)
     command = (
         "cat /tmp/who /tmp/greeting /tmp/where ~/.config/tool.json; echo; cat ~/once.txt ~/.tool; echo;"
-        " stat -c '%u %a' ~/.config/tool.json made.txt /data; kill -0 $(cat /tmp/left) $(cat /tmp/background) && echo up;"
+        " stat -c '%u %a' ~/.config/tool.json made.txt /data;"
+        " kill -0 $(cat /tmp/left) $(cat /tmp/background) && echo up;"
         " touch /data/x /scratch/x && echo writable; df -k --output=size /scratch | tail -1;"
         " touch /run/sbx/instructions/x /run/sbx/instructions/at-start/HOWTO.md 2>/dev/null || echo closed;"
         " cat /run/sbx/instructions/at-start/HOWTO.md"
     )
     output, said, code = at_start.ask(sbx, command)
     assert code == 0, said
-    assert output.splitlines() == [
+    assert [line.strip() for line in output.splitlines()] == [
         str(owner), "hello", str(at_start.work), json.dumps({"dir": str(at_start.work)}), "firstat home",
-        f"{owner} 600", f"{owner} 644", f"{owner} 700", "up", "writable", "   8192", "closed", "Answer in verse.",
+        f"{owner} 600", f"{owner} 644", f"{owner} 700", "up", "writable", "8192", "closed", "Answer in verse.",
     ]  # fmt: skip
     assert (at_start.work / "made.txt").read_text() == "by the kit"
     assert (at_start.work / "made.txt").stat().st_uid == owner
