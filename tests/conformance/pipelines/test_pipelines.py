@@ -17,7 +17,7 @@ import yaml
 from runner.scripted.answers import Say
 from runner.scripted.server import ScriptedServer
 from tests.conformance.batch.conftest import Batches, batches
-from tests.conformance.main.conftest import REPO, Done, engine, kit, nothing_is_left, sbx
+from tests.conformance.main.conftest import BUILD_TIMEOUT, REPO, Done, engine, kit, nothing_is_left, sbx
 
 __all__ = ["batches", "engine", "kit", "nothing_is_left", "sbx"]
 
@@ -52,6 +52,9 @@ class Project:
         (programs / "sbx").chmod(0o755)
         self.programs = programs
         self.env = {"PATH": f"{programs}:{os.environ['PATH']}", "MODEL_URL": server.url}
+
+        built = self.sbx("run", agent, self.folder, "--demo", "-q", "-p", "hello", timeout=BUILD_TIMEOUT)
+        assert built.code == 0, built.said
 
     def shell(self, script: str, *flags: str, env: dict[str, str] | None = None) -> Done:
         """As GitHub and GitLab start it: bash that ends with the first failure."""
