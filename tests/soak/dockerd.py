@@ -16,6 +16,10 @@ ANSWERS_WITHIN = 60.0
 """Seconds until a started engine must answer."""
 STOPS_WITHIN = 60.0
 STARTS = 3
+BRIDGE = "sbxsoak0"
+"""A bridge of its own, without an address to speak of: with `--bridge none` an engine deletes the machine's `docker0`,
+whosever it is."""
+ADDRESS = "10.215.9.1/24"
 
 
 class Dockerd:
@@ -28,6 +32,9 @@ class Dockerd:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Dockerd:
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "add", "name", BRIDGE, "type", "bridge"], check=True)
+        subprocess.run(["ip", "address", "add", ADDRESS, "dev", BRIDGE], check=True)
         try:
             self.start()
         except BaseException:
@@ -41,6 +48,7 @@ class Dockerd:
             ours = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{self.folder}/")]
         for mount in sorted(ours, reverse=True):
             subprocess.run(["umount", "-l", mount], check=False)
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
@@ -56,7 +64,7 @@ class Dockerd:
         with (at / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["dockerd", "--host", self.url, "--data-root", at / "data", "--exec-root", at / "exec",
-                 "--pidfile", at / "pid", "--bridge", "none", "--iptables=false"],
+                 "--pidfile", at / "pid", "--bridge", BRIDGE, "--iptables=false", "--ip-masq=false", "--ip-forward=false"],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         until = time.monotonic() + ANSWERS_WITHIN
