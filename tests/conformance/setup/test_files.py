@@ -45,7 +45,8 @@ def test_all_of_it_happens_as_the_workspaces_owner(sbx: Sbx, at_start: Kit, owne
     command = (
         "cat /tmp/who /tmp/greeting /tmp/where ~/.config/tool.json; echo; cat ~/once.txt ~/.tool; echo;"
         " stat -c '%u %a' ~/.config/tool.json made.txt /data;"
-        " kill -0 $(cat /tmp/left) $(cat /tmp/background) && echo up;"
+        " kill -0 $(cat /tmp/left) $(cat /tmp/background)"
+        " && echo up;"
         " touch /data/x /scratch/x && echo writable; df -k --output=size /scratch | tail -1;"
         " touch /run/sbx/instructions/x /run/sbx/instructions/at-start/HOWTO.md 2>/dev/null || echo closed;"
         " cat /run/sbx/instructions/at-start/HOWTO.md"
