@@ -64,7 +64,8 @@ class Dockerd:
         with (at / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["dockerd", "--host", self.url, "--data-root", at / "data", "--exec-root", at / "exec",
-                 "--pidfile", at / "pid", "--bridge", BRIDGE, "--iptables=false", "--ip-masq=false", "--ip-forward=false"],
+                 "--pidfile", at / "pid", "--bridge", BRIDGE,
+                 "--iptables=false", "--ip-masq=false", "--ip-forward=false"],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         until = time.monotonic() + ANSWERS_WITHIN
