@@ -6,7 +6,7 @@ QUESTION := Which files are here, and what is today's date?
 # The reaper of testcontainers is an image that cannot be pulled everywhere; the tests clean up after themselves.
 export TESTCONTAINERS_RYUK_DISABLED := true
 
-.PHONY: demo test test-rules test-escape test-slow check setup engine format lock clean
+.PHONY: demo situations test test-podman test-rules test-escape test-slow soak check setup engine format lock clean
 
 demo: setup engine  ## ask the demo agent a question in a sandbox, with the built-in scripted model
 	$(VENV)/bin/sbx run hooks-demo --demo -p "$(QUESTION)"
@@ -17,11 +17,20 @@ test: check engine  ## style, types, all tests but the slow ones
 test-slow: setup engine  ## what takes longer than 15 minutes on two cores
 	$(PYTHON) -m pytest -m slow
 
+test-podman: setup  ## whole runs and batches on an engine of its own: podman's Docker socket
+	scripts/with-podman $(PYTHON) -m pytest -m "engine and not slow" tests/conformance/main tests/conformance/batch
+
+soak: setup engine  ## 500 throwaway runs while hosts, models, engines and disks fail; needs root
+	$(PYTHON) -m tests.soak
+
 test-rules: setup  ## take each rule of the model client out in turn: its row must fail
 	$(PYTHON) -m tests.conformance.model_servers.mutations
 
 test-escape: setup engine  ## attacks from inside a sandbox, each with its control and without it
 	$(PYTHON) -m tests.escape
+
+situations: setup engine  ## every way a command line can end, caused for real, as a table
+	$(PYTHON) -m tests.situations
 
 check: setup  ## style and types
 	$(VENV)/bin/ruff check .

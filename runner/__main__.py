@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Runs the command line and ends with its exit code; an error is one message, never a stack trace."""
+    _open_closed()
     signal.signal(signal.SIGTERM, _terminated)
     # There are none, and looking for them at the import of pydantic costs a tenth of a start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -41,6 +42,21 @@ def main() -> None:
     except BrokenPipeError:
         code = 0
     _leave(code)
+
+
+def _open_closed() -> None:
+    """Gives /dev/null to a standard stream that the caller closed: the next file opened would take its number, and be
+    read or written in its place."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            os.set_inheritable(fd, True)
+            setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115 - a descriptor, for good
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

@@ -104,7 +104,10 @@ def export(
     folder: Path = typer.Argument(..., help="A new or empty folder."),
     as_json: bool = typer.Option(False, "--json", help="Print what was left out as JSON."),
 ) -> int:
-    """Copy a sandbox's private workspace into a folder, with its git history but no hooks and no git configuration."""
+    """Copy a sandbox's private workspace into a folder.
+
+    Its git history comes along; its git hooks and git configuration, which would run on this machine, do not.
+    """
     from runner.errors import UsageError
     from runner.frontends.document import dumps
     from runner.frontends.terminal import Output

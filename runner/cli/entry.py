@@ -28,8 +28,12 @@ def execute(
     Its stdin, output and exit code are passed on byte for byte. 125 is none of the command's: sbx or the engine
     failed.
     """
+    from runner.errors import UsageError
     from runner.session.commands import Order
 
+    command = command[1:] if command[0] == "--" else command
+    if not command:
+        raise UsageError("there is no command after --")
     return _run(name, Order(command, variables(env), workdir, terminal))
 
 

@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 TOOLS_KIT = "hooks-demo"
 """Whose image has Node and jq, which the base has not."""
 AGENT = "provider: llmman\nmodel: none\n"
+MOMENTS = (
+    "sessionStart",
+    "preGeneration",
+    "preModelRequest",
+    "textDelta",
+    "preToolCall",
+    "permissionRequest",
+    "postToolCall",
+    "message",
+    "stop",
+    "postGeneration",
+    "sessionEnd",
+)
+"""The events in the order in which a session meets them."""
 Result = TypeVar("Result")
 
 
@@ -150,14 +164,14 @@ async def _sample(program: Program, session: Session, case: Sample, number: int)
 
 def chain_of(sandbox: str, *, hooks: Sequence[str], kits: Sequence[str], kit_args: Sequence[str]) -> tuple[Hook, ...]:
     """A sandbox's hooks in the order they will run. Looking grants nothing and needs no grant."""
-    from runner.cli import launch
+    from runner.cli import existing, launch
     from runner.gateway.grants import NAMES
 
+    asked = existing.resolve(launch.Options(sandbox, hooks=hooks, kits=kits, kit_args=kit_args))
     with tempfile.TemporaryDirectory(prefix="sbx-hooks-") as folder:
-        options = launch.Options(
-            sandbox, workspace=Path(folder), grants=tuple(NAMES), hooks=hooks, kits=kits, kit_args=kit_args
-        )
-        return launch.prepare(options).agent.hooks
+        options = replace(asked, workspace=asked.workspace or Path(folder), grants=tuple(NAMES))
+        found = launch.prepare(options).agent.hooks
+    return tuple(sorted(found, key=lambda hook: MOMENTS.index(hook.event)))
 
 
 @contextmanager

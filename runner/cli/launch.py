@@ -187,7 +187,7 @@ def prepare(options: Options) -> Prepared:
         ports.parse_publish(text)
     warnings = (*what.agent.warnings, *what.plan.warnings, *said, *outgoing.warnings)
     warnings += tuple(_hopeless(what.plan)) if options.startup else ()
-    if place.moved:
+    if place.moved and options.mode != "none":
         warnings += (f"the workspace is mounted at {place.target}: its own path belongs to the image",)
     history: tuple[dict[str, Any], ...] = ()
     resumed = None
@@ -455,7 +455,7 @@ async def _open(
 ) -> AsyncIterator[Session]:
     from runner.cli import network, workplace
     from runner.cli.running import signal_of
-    from runner.sandbox.container import LABEL_SANDBOX, LABEL_SESSION, Janitor
+    from runner.sandbox.container import LABEL_SANDBOX, Janitor
     from runner.session.control import serving, socket_path
     from runner.session.record import Record
     from runner.wire.messages import Event
@@ -470,6 +470,7 @@ async def _open(
         reserved = ahead.sandbox.order.session if ahead else ""
         record = Record.create(prepared.folders, session=reserved, redact=masks.text)
     status, code = "completed", 0
+    session: Session | None = None
     out = AsyncExitStack()
     try:
         way = out.enter_context(network.opened(prepared.outgoing, record.folder / network.LOG, options.environ))
@@ -486,10 +487,12 @@ async def _open(
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
         order = _order(prepared, image, record.id, taken[0].name if taken else "")
-        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if options.keep else f"{LABEL_SESSION}={record.id}")
+        # Not by the session: one that is resumed at once would lose its sandbox to the janitor of the host before it.
+        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}")
+        opened: Session | None = None
         try:
             with (scripted_model(prepared) if options.demo else None) or nullcontext() as own:
-                session = await _session(engine, prepared, image, record, order, taken, own, way)
+                session = opened = await _session(engine, prepared, image, record, order, taken, own, way)
                 reached_at = socket_path(locks_of(prepared.folders), session.sandbox.container)
                 watched = workplace.watched(engine, prepared, order, record)
                 async with watched, serving(session, reached_at), session:
@@ -500,7 +503,8 @@ async def _open(
                         await workplace.leave_patch(engine, prepared, order, session.sandbox.container, record)
                         await asyncio.gather(sweeping, return_exceptions=True)
         finally:
-            janitor.done()
+            # An engine that was away when the sandbox was to be ended may come back.
+            janitor.done(clean=opened is not None and opened.sandbox.ended)
     except SbxError as error:
         status, code = "failed", error.exit_code
         raise
@@ -512,6 +516,7 @@ async def _open(
         raise
     finally:
         await out.aclose()
+        record = session.record if session else record  # another session may have been taken up meanwhile
         record.write(Event("session.end", {"status": status, "code": code}))
         record.close()
 
@@ -559,6 +564,7 @@ async def _session(
             read_only=options.mode == "ro",
         ),
         clone=workplace.cloner(prepared, order, taken=bool(taken)),
+        mcp=what.agent.mcp,
     )
     relay = _relay(agent, way, options)
     banner = _banner(prepared, agent, image, order, record.id, bool(taken), ports)

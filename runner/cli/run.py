@@ -32,11 +32,15 @@ def run(
     resolve: list[str] = typer.Option([], "--resolve", help="NAME=ADDRESS; instead of looking it up. Repeatable."),
     learn: bool = typer.Option(False, "--learn", help="Let everything public through, and tell what to allow."),
     rm: bool = typer.Option(None, "--rm/--keep", help="Remove the sandbox at the end (default with -p), or keep it."),
+    pool: int = typer.Option(
+        0, "--pool", min=0, max=64, help="Without -p: so many sandboxes wait, started, and each /new takes a fresh one."
+    ),
     name: str = typer.Option("", "--name", help="The sandbox's name."),
     new: bool = typer.Option(False, "--new", help="Make a new sandbox, even where an idle one fits."),
     json: bool = typer.Option(False, "--json", help="With -p: print one JSON document."),
     events: bool = typer.Option(False, "--events", help="With -p: print each event as a line of JSON."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="With -p: nothing but the answer and errors."),
+    stats: bool = typer.Option(False, "--stats", help="At the end a summary on stderr: rounds, tokens, hooks, times."),
     timeout: float = typer.Option(None, "--timeout", help="With -p: seconds until the run is ended (code 124)."),
     output: Path = typer.Option(None, "-o", "--output", help="With -p: write to this file what stdout would get."),
     expect: list[str] = typer.Option(
@@ -105,7 +109,9 @@ def run(
     wanted = outcome.Wanted.parse(
         seconds=timeout, expect=expect, check=check, artifacts=artifact, junit=junit, changes=json or events
     )
-    throwaway = rm if rm is not None else question is not None
+    if pool and (question is not None or rm is False or name or resume is not None or go_on):
+        raise UsageError("--pool is for a conversation in throwaway sandboxes: without -p, --keep, --name and --resume")
+    throwaway = rm if rm is not None else question is not None or pool > 0
     options = launch.Options(
         sandbox=sandbox,
         workspace=workspace,
@@ -160,12 +166,12 @@ def run(
         run_of.write_junit(error, name=case_name(question or sandbox), group=sandbox)
         raise
     if question is None:
-        return _talk(engine, prepared, image)
+        return _talk(engine, prepared, image, stats, pool)
     mode: Literal["text", "json", "events"] = "json" if json else "events" if events else "text"
     if output is None:
-        return _ask(engine, prepared, image, question, mode, quiet, run_of, sys.stdout)
+        return _ask(engine, prepared, image, question, mode, quiet, run_of, sys.stdout, stats)
     with open_output(output) as file:
-        return _ask(engine, prepared, image, question, mode, quiet, run_of, file)
+        return _ask(engine, prepared, image, question, mode, quiet, run_of, file, stats)
 
 
 def read_prompt(text: str) -> str:
@@ -234,6 +240,7 @@ def _ask(
     quiet: bool,
     run_of: Outcome,
     stdout: TextIO,
+    stats: bool,
 ) -> int:
     from runner.cli.launch import open_session
     from runner.cli.network import learned_lines
@@ -244,9 +251,11 @@ def _ask(
     from runner.gateway.redaction import mask_error
 
     printer = Printer(Output(stdout), Output(sys.stderr), mode, quiet=quiet)
+    records: list[Path] = []
 
     async def work() -> None:
         async with open_session(engine, prepared, image) as session:
+            records.append(session.record.folder)
             await run_of.ask(session, printer, question)
 
     failure: SbxError | None = None
@@ -255,14 +264,25 @@ def _ask(
     except SbxError as error:
         failure = mask_error(error)
     Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])
+    if stats and records:
+        _show_stats(records[0])
     run_of.report(printer, failure, name=case_name(question), group=prepared.what.name)
     return failure.exit_code if failure else 0
 
 
-def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
+def _show_stats(record: Path) -> None:
+    from runner.frontends.log import stats_lines
+    from runner.frontends.terminal import Output
+    from runner.session.record import load
+
+    Output(sys.stderr).lines(stats_lines(load(record)))
+
+
+def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool, pool: int) -> int:
     from runner.cli.launch import open_session
     from runner.cli.network import learned_lines
     from runner.cli.running import run_async
+    from runner.frontends import earlier
     from runner.frontends.log import log_lines
     from runner.frontends.repl import Repl
     from runner.frontends.terminal import Output, Styled
@@ -270,13 +290,31 @@ def _talk(engine: Engine, prepared: Prepared, image: Image) -> int:
 
     async def work() -> int:
         async with open_session(engine, prepared, image) as session:
-            record = session.record.folder
-            repl = Repl(session, prepared.folders.history, log=lambda: list(log_lines(load(record), record)))
+            records.append(session.record.folder)
+
+            def log() -> list[Styled]:
+                folder = session.record.folder
+                return list(log_lines(load(folder), folder))
+
+            further = earlier.commands(session, prepared.folders)
+            repl = Repl(session, prepared.folders.history, log=log, commands=further)
             return await repl.run()
 
-    code = run_async(work(), interrupts=False)
-    Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])
-    return code
+    async def work_ahead() -> int:
+        from runner.cli.fresh import Fresh
+
+        async with Fresh(engine, prepared, image, pool) as fresh:
+            records.append(fresh.record)
+            log = lambda: list(log_lines(load(fresh.record), fresh.record))  # noqa: E731
+            return await Repl(fresh, prepared.folders.history, log=log).run()
+
+    records: list[Path] = []
+    try:
+        return run_async(work_ahead() if pool else work(), interrupts=False)
+    finally:
+        Output(sys.stderr).lines([Styled(line) for line in learned_lines(prepared.outgoing)])
+        if stats and records:
+            _show_stats(records[0])
 
 
 def _dry_run(prepared: Prepared) -> int:

@@ -70,6 +70,11 @@ class Shared:
         self._clean = self._clean and error is None
         await self._open.aclose()
 
+    @property
+    def ready(self) -> int:
+        """Sandboxes that wait, started, for a session."""
+        return self._pool.ready
+
     @asynccontextmanager
     async def session(self, prepared: Prepared, image: Image) -> AsyncIterator[Session]:
         """A session that is ready to be asked; its sandbox is gone after the block.

@@ -48,6 +48,12 @@ COMMANDS: Mapping[str, Entry] = {
     "exec": Entry("entry:execute", "Run a command in a sandbox as the workspace's owner.", PASS_ON),
     "shell": Entry("entry:shell", "Open a shell in a sandbox as the workspace's owner."),
     "cp": Entry("cp:cp", "Copy files between this machine and a sandbox."),
+    "diff": Entry("changes:diff", "Show what an agent changed in its copy of a workspace, as a patch."),
+    "apply": Entry("changes:apply", "Write what an agent changed in its copy into your workspace."),
+    "export": Entry(
+        "changes:export",
+        "Copy a sandbox's private workspace into a folder.",
+    ),
     "inspect": Entry("life:inspect", "Show what a sandbox may do, and what differs from the default."),
     "stats": Entry("life:stats", "Show once what running sandboxes use."),
     "start": Entry("entry:start", "Start kept sandboxes in the background."),

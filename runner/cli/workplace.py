@@ -47,7 +47,7 @@ def check(options: Options) -> None:
         raise UsageError(f"--git-config {options.git_config}: ro or rw")
     if options.protect and options.mode != "mount":
         raise UsageError(f"--protect goes with --mode mount; with {options.mode} nothing on the host is written")
-    if options.mode == "none" and options.workspace is not None:
+    if options.mode == "none" and options.workspace is not None and not options.existing:
         raise UsageError("--mode none takes no workspace")
 
 
@@ -141,13 +141,15 @@ async def watched(engine: Engine, prepared: Prepared, order: Order, record: Reco
 
     mode = prepared.profile.workspace
     before = await asyncio.to_thread(acting.look, prepared.workspace.source) if mode == "mount" else None
+    ran = False
     try:
         yield
+        ran = True
     finally:
         if before is not None:
             after = await asyncio.to_thread(acting.look, prepared.workspace.source)
             _tell(prepared, record, acting.changed(before, after), whole=before.whole and after.whole)
-        elif mode == "clone" and prepared.options.keep:
+        elif mode == "clone" and prepared.options.keep and ran:
             say(prepared, [f"the changes are in the sandbox: `sbx diff {order.name}`, `sbx apply {order.name}`"])
 
 

@@ -2,6 +2,7 @@
 
     endpoint   which socket: DOCKER_HOST, the active Docker context, the default
     client     connect, ask with a bound, translate failures
+    sight      whether the engine sees this machine's folders, and under which paths
     doctor     one check a line, each with what to do
 
 Nothing here imports the Docker SDK until `Engine.api` is first read: it costs 0.2 s.

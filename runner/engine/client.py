@@ -61,7 +61,8 @@ class Engine:
             """Takes each request's time limit from the `call` that it is made in, in whichever thread."""
 
             def _set_request_timeout(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-                kwargs.setdefault("timeout", _bound.get())
+                if kwargs.get("timeout") is None:  # the SDK's pull and build say None themselves
+                    kwargs["timeout"] = _bound.get()
                 return kwargs
 
         return Bounded(base_url=self.endpoint.url, version=self.version, tls=self._sdk_tls())  # type: ignore[arg-type]

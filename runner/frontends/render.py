@@ -67,6 +67,17 @@ class Renderer:
                 return self._blocked(data)
             case "hook":
                 return self._hook(data)
+            case "context.loaded":
+                cut = ", cut" if data.get("cut") else ""
+                return [Styled(f"{safe_line(_text(data, 'file'))}: about {_text(data, 'tokens')} tokens{cut}", "dim")]
+            case "context.pruned":
+                return [Styled(f"{_text(data, 'outputs')} old tool outputs were left out to make room", "dim")]
+            case "context.compacting":
+                return [Styled(f"compacting the conversation: {safe_line(_text(data, 'why'))}", "dim")]
+            case "context.compacted":
+                how = f"{_text(data, 'messages')} messages became a summary"
+                before, after = _text(data, "before"), _text(data, "after")
+                return [Styled(f"compacted: {how}, about {before} tokens are now {after}", "dim")]
             case "notice":
                 return [notice_line(_text(data, "level"), _text(data, "text"))]
             case "model.resolved":

@@ -17,7 +17,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ CHOICES = ("once", "session", "reject", "never")
 
 HELP = (
     ("/new", "begin a fresh conversation in the same sandbox"),
+    ("/compact", "have the model sum the conversation up, to make room"),
     ("/log", "show this session's record"),
     ("/help", "this list"),
     ("/quit", "end (so does Ctrl-D)"),
@@ -213,10 +214,13 @@ class Repl:
         elif name == "log":
             lines = self._log() if self._log else [Styled("this session has no record", "dim")]
             self._out.lines(lines)
-        elif name != "new" and name not in self._commands:
+        elif name not in ("new", "compact") and name not in self._commands:
             self._out.lines([Styled(f"there is no /{name}; /help lists what there is", "yellow")])
         elif self._turn is not None:
             self._out.lines([Styled("a turn runs; Ctrl-C ends it", "yellow")])
+        elif name == "compact":
+            self._start_turn(self._session.compact(), "compacting")
+            self._completed = True  # what is typed meanwhile is the next question
         else:
             try:
                 if name == "new":
@@ -267,15 +271,18 @@ class Repl:
     # ---- a turn -----------------------------------------------------------------------------------------------------
 
     def _start(self, prompt: str) -> None:
-        self._begin("thinking")
-        self._asked = self._completed = False
-        self._turn = asyncio.create_task(self._run_turn(prompt))
+        self._start_turn(self._session.ask(prompt), "thinking")
 
-    async def _run_turn(self, prompt: str) -> None:
+    def _start_turn(self, events: AsyncIterator[Event], status: str) -> None:
+        self._begin(status)
+        self._asked = self._completed = False
+        self._turn = asyncio.create_task(self._run_turn(events))
+
+    async def _run_turn(self, events: AsyncIterator[Event]) -> None:
         self._partial = self._streamed = ""
         spinner = asyncio.create_task(self._spin())
         try:
-            async for event in self._session.ask(prompt):
+            async for event in events:
                 self._event(event)
         except SbxError as error:
             self._fail(error)

@@ -33,6 +33,10 @@ class SessionLike(Protocol):
         """End the turn that runs; its `turn.end` still comes."""
         ...
 
+    def compact(self) -> AsyncIterator[Event]:
+        """Make room in the conversation; yields what is told of it. Only between turns."""
+        ...
+
     async def new(self) -> None:
         """Begin a fresh conversation in the same sandbox."""
         ...

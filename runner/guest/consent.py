@@ -1,7 +1,7 @@
 """Who decides about a call: rules of the agent's, then what a person said earlier in the session, then the person.
 
 A rule is `TOOL` or `TOOL(PATTERN)`, both with `*` and `?`. The pattern is held against the one argument that says what
-the call does: the command of `bash`, the path of the file tools, the URL of `fetch_content`, else all arguments as JSON.
+the call does: the command of `bash`, the path of the file tools, the URL of `fetch_content`, else all arguments (JSON).
 
 `allow` and `deny` fail to opposite sides. A shell line can hold many commands, so an `allow` pattern with a wildcard
 matches only a line that is plainly one command: no `;`, `|`, `&`, `<`, `>`, `$`, backquote, bracket, backslash or line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 
@@ -81,10 +82,9 @@ async def _datagrams(stream: Stream, port: int) -> None:
                 rest += data
                 while len(rest) >= _LENGTH.size and len(rest) >= _LENGTH.size + (size := _LENGTH.unpack_from(rest)[0]):
                     datagram, rest = rest[_LENGTH.size : _LENGTH.size + size], rest[_LENGTH.size + size :]
-                    try:
-                        await loop.sock_sendall(joined, datagram)
-                    except ConnectionRefusedError:
-                        continue
+                    # An empty datagram is one too, which asyncio's own sending leaves out; a full queue drops, as UDP.
+                    with contextlib.suppress(ConnectionRefusedError, BlockingIOError):
+                        joined.send(datagram)
         finally:
             answers.cancel()
             await asyncio.gather(answers, return_exceptions=True)

@@ -126,7 +126,7 @@ class Loop:
         source: finds the model.
         tools: what the model may call.
         emit: takes each event.
-        consent: the agent's rules, and the way to a person, who is asked when the agent is not `yolo` or a hook wants it.
+        consent: the agent's rules, and the way to a person, asked when the agent is not `yolo` or a hook wants it.
         form: what the answer must be like; None for any text.
     """
 
@@ -384,7 +384,11 @@ class Loop:
         before = self._meter.used(messages)
         keep = room.kept_messages(messages, int(window * part))
         old = messages[: len(messages) - keep]
-        if room.is_summary(old):
+        if room.is_short(old):
+            # The server counts more tokens than there seem to be: only the question that runs stays.
+            keep = min(keep, room.since_question(messages))
+            old = messages[: len(messages) - keep]
+        if room.is_short(old):
             return False
         self._emit("context.compacting", {"tokens": before, "window": model.context_window, "why": why})
         answer: Answer | None = None
@@ -397,11 +401,11 @@ class Loop:
         turn.count(answer.usage)
         message = room.summary(answer.text.strip(), old, messages[len(old) :], asking=turn.rounds > 0)
         await self._keep(message)
-        self.history.messages[:] = compact(messages, message["content"], keep)
+        self.history.messages[:] = compact(messages, message["content"], keep, answered=not turn.rounds)
         self._meter.forget()
         after = self._meter.used(self.history.messages)
-        said = {"summary": message["content"], "keep": keep, "messages": len(old), "before": before, "after": after}
-        self._emit("context.compacted", said)
+        said = {"summary": message["content"], "keep": keep, "answered": not turn.rounds}
+        self._emit("context.compacted", {**said, "messages": len(old), "before": before, "after": after})
         return True
 
     # ---- the model

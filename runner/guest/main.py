@@ -34,7 +34,7 @@ from runner.guest.loop import Loop
 from runner.guest.model.failure import ModelFailure
 from runner.guest.prompt import system_prompt
 from runner.guest.remote import RemoteTool
-from runner.guest.spawn.command import HOME, RUN_DIR, Command
+from runner.guest.spawn.command import RUN_DIR, Command
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.startup import AtStart, StartupFailed, instructions_prompt
 from runner.guest.structured import Form
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from runner.guest import entry
     from runner.guest.model.client import Model
+    from runner.guest.model.trace import Traced
     from runner.guest.model.transport import WireTransport
 
 CONFIG = Path("/run/sbx/config")
@@ -87,6 +88,7 @@ class Guest:
     def __init__(self, prepared: entry.Guest, source: int, sink: int) -> None:
         self._spawner = Spawner(prepared.connection, prepared.server_pid)
         self._owner = prepared.owner
+        self._workspace = prepared.workspace
         self._jobs = Jobs()
         self._mux: Mux[m.ToGuest] = Mux(PipeTransport(source, sink), m.decode_for_guest, even=False)
         self._transport: WireTransport | None = None
@@ -101,6 +103,7 @@ class Guest:
         self._model: asyncio.Task[Model] | None = None
         self._commands: Commands | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._traced: Traced | None = None
         self._tools: list[Tool] = []
         self._remote: list[Tool] = []
         self._fatal = False
@@ -110,7 +113,8 @@ class Guest:
     async def run(self) -> int:
         """Until the wire ends. Returns the process's exit code."""
         version = ".".join(map(str, sys.version_info[:3]))
-        self._mux.post(m.Ready(VERSION, _program_version(), self._owner.uid, self._owner.gid, version))
+        mark = m.workspace_mark(self._workspace)
+        self._mux.post(m.Ready(VERSION, _program_version(), self._owner.uid, self._owner.gid, version, mark))
         warm = threading.Thread(target=_warm_up, daemon=True)
         warm.start()
         code = 0
@@ -145,6 +149,8 @@ class Guest:
                     await self._loop.hooks.close()
             except TimeoutError:
                 print("sessionEnd hooks took too long", file=sys.stderr)
+        if self._traced:
+            await self._traced.sent(5)
         await self._mux.flush()
 
     # ---- messages
@@ -304,8 +310,8 @@ class Guest:
         consent = Consent(self.ask, hello.workspace, rules.get("allow", ()), rules.get("deny", ()))
         self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, consent, form)
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
-        if hello.disk:
-            self._task(self._watch_disk(hello.disk, hello.disk_files))
+        for folder in hello.volumes:
+            self._task(self._watch_disk(folder, hello.disk, hello.disk_files))
         if hello.interactive:
             self._model_task()
 
@@ -326,9 +332,9 @@ class Guest:
         if self._loop:
             self._mux.post(m.HookTried(message.id, await try_hook(self._loop.hooks, message)))
 
-    async def _watch_disk(self, size: int, files: int) -> None:
-        over = await Watch(self._spawner, self._owner, HOME, size, files).run()
-        raise Fatal("limit", f"the home of the sandbox holds {over}")
+    async def _watch_disk(self, folder: str, size: int, files: int) -> None:
+        over = await Watch(self._spawner, self._owner, folder, size, files).run()
+        raise Fatal("limit", f"the sandbox's {folder} holds {over}")
 
     # ---- turns
 
@@ -387,7 +393,7 @@ class Guest:
         if agent.trace:
             from runner.guest.model.trace import Traced
 
-            routes = Traced(routes, self._mux)
+            routes = self._traced = Traced(routes, self._mux)
         client = transport.client(routes)
         found = await resolve(
             agent.urls,

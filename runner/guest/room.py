@@ -43,9 +43,10 @@ SUMMARY_TOKENS = 4096
 
 SUMMARY_SYSTEM = "You write summaries of conversations between a user and an assistant that works with tools."
 SUMMARY_REQUEST = """\
-Write a summary of the conversation above, from which the assistant can go on without having seen it. Say what the user \
-wants, what was decided and why, which files were read or changed and what is in them that still matters, what was \
-tried and failed, and what is to be done next. Keep names, paths, numbers and commands exactly. Write the summary only."""
+Write a summary of the conversation above, from which the assistant can go on without having seen it. Say what the \
+user wants, what was decided and why, which files were read or changed and what is in them that still matters, what \
+was tried and failed, and what is to be done next. Keep names, paths, numbers and commands exactly. Write the summary \
+only."""
 
 
 def tokens_of(characters: int) -> int:
@@ -112,6 +113,11 @@ def kept_messages(messages: Sequence[Message], budget: int) -> int:
     return min(kept, max(len(messages) - 1, 0))
 
 
+def since_question(messages: Sequence[Message]) -> int:
+    """How many messages there are from the last question on."""
+    return next((n for n, m in enumerate(reversed(messages), 1) if m["role"] == "user"), len(messages))
+
+
 @dataclass(frozen=True)
 class Pruned:
     keep: int
@@ -153,8 +159,8 @@ def _part(message: Message) -> str:
     if message["role"] == "user":
         return f"USER: {_cut(content, TRANSCRIPT_TEXT)}"
     parts = [f"ASSISTANT: {_cut(content, TRANSCRIPT_TEXT)}"]
-    for call in message.get("tool_calls") or ():
-        parts.append(f"CALLS {call['function']['name']}: {_cut(call['function']['arguments'], TRANSCRIPT_OUTPUT)}")
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    parts += [f"CALLS {each['name']}: {_cut(each['arguments'], TRANSCRIPT_OUTPUT)}" for each in calls]
     return "\n".join(parts)
 
 
@@ -164,10 +170,9 @@ def _cut(text: str, limit: int) -> str:
     return f"{text[: limit // 2]}\n[… {len(text) - limit} characters …]\n{text[-limit // 2 :]}"
 
 
-def is_summary(messages: Sequence[Message]) -> bool:
-    """There is nothing in the messages that a summary would make shorter."""
-    marks = (markers.SUMMARY_LABEL, markers.UNDERSTOOD)
-    return all(str(m.get("content")).startswith(marks) and not m.get("tool_calls") for m in messages)
+def is_short(messages: Sequence[Message]) -> bool:
+    """There is nothing in the messages that a summary would make shorter: no answer but to a summary."""
+    return not any(m["role"] == "assistant" and m.get("content") != markers.UNDERSTOOD for m in messages)
 
 
 def summary(text: str, old: Sequence[Message], kept: Sequence[Message], *, asking: bool) -> Message:

@@ -3,7 +3,7 @@
 The model is told in the system prompt. A server that is asked for `response_format` constrains the model's tokens, so
 that no tool can be called; it is asked for only when there are no tools, or when an answer came in the wrong form.
 
-Whether an answer fits is checked by the host (`runner.session.schema`), where a whole validator is: the guest's own
+Whether an answer fits is checked by the host (`runner.kits.answer_schema`), where a whole validator is: the guest's own
 checker knows what tools' schemas use and no more, and would let the rest pass.
 """
 

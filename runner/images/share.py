@@ -352,10 +352,11 @@ def _saved(engine: Engine, names: Sequence[str]) -> Iterator[bytes]:
 
 
 def _messages(
-    engine: Engine, doing: str, start: Callable[[], Any], progress: Progress, silence: float = SILENCE
+    engine: Engine, doing: str, start: Callable[[], Any], progress: Progress, silence: float | None = None
 ) -> list[Mapping[str, Any]]:
     """What the engine says while it talks to a registry. What the registry says no to is the image's error, code 5."""
     found: list[Mapping[str, Any]] = []
+    silence = silence or SILENCE
     try:
         with _credentials(doing), engine.call(doing, silence):
             for message in _decoded(start()):

@@ -9,6 +9,7 @@ taken with one warning that names it, so that a configuration written for a late
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from runner.errors import ConfigError
 from runner.kits import hooks
 from runner.kits.checking import Problem, check, duration, lines_of, nearest, one_of, read
+from runner.kits.mcp import McpSpec, check_name
 from runner.wire.agent import Agent, Hook
+from runner.wire.mcp import McpServer
 
 FILE_NAME = "agent.yaml"
 
@@ -59,26 +62,22 @@ PROVIDERS: dict[str, Provider] = {
 }
 """The demo model's port is a free one, so its URL is only known when it runs."""
 
-TOOLS: dict[str, tuple[str, ...]] = {"bashTool": ("bash",)}
-"""Which tools a key switches on or off."""
+TOOLS: dict[str, tuple[str, ...]] = {
+    "bashTool": ("bash",),
+    "editTools": ("read_file", "write_file", "edit_file", "list_files", "search"),
+    "planTool": ("plan",),
+    "fetchContentTool": ("fetch_content",),
+    "askUserTool": ("ask_user",),
+}
+"""Which tools a key switches on or off. The guest offers `fetch_content` only where anything may leave the sandbox,
+`ask_user` only where there is a person."""
 
 NOT_BUILT = (
-    "editTools",
-    "planTool",
-    "fetchContentTool",
-    "askUserTool",
-    "skillsDir",
-    "agentsMd",
-    "context",
-    "trace",
-    "structuredOutput",
-    "mcp",
     "mmConfigs",
     "lsp",
     "tui",
     "acp",
     "sessions",
-    "consent",
 )
 """Keys that are read, checked and told to the guest, and that nothing acts on yet."""
 
@@ -107,6 +106,9 @@ _A_SLIP = 0.85
 """`temprature` is this near to `temperature`; `top_a` and `stop`, which some servers know, are not to `top_p`."""
 
 _NOTHING: Mapping[str, str] = {}
+
+_RULE = re.compile(r"[^()\s]+(?:\(.*\))?", re.DOTALL)
+"""One entry of `consent`; `runner.guest.consent` reads it."""
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -166,11 +168,39 @@ def _size(value: object) -> object:
     return value
 
 
+def _trace(value: object) -> object:
+    return {"enabled": value} if isinstance(value, bool) else value
+
+
+def _rule(value: str) -> str:
+    if not _RULE.fullmatch(value.strip()):
+        raise Problem(f"{value!r} is not a rule; allowed: TOOL or TOOL(PATTERN), for example bash(git status*)")
+    return value.strip()
+
+
+Rule = Annotated[str, AfterValidator(_rule)]
 Url = Annotated[str, AfterValidator(_url)]
 Seconds = Annotated[float, BeforeValidator(duration)]
 Positive = Annotated[int, BeforeValidator(_size), Field(ge=1)]
 Limit = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(_json_object)]
+
+
+class ConsentSpec(BaseModel):
+    """`consent`: rules that decide about tool calls without asking."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    allow: Annotated[list[Rule], BeforeValidator(_texts)] = []
+    deny: Annotated[list[Rule], BeforeValidator(_texts)] = []
+
+
+class TraceSpec(BaseModel):
+    """`trace`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    enabled: bool = False
 
 
 class AgentSpec(BaseModel):
@@ -193,7 +223,7 @@ class AgentSpec(BaseModel):
     edit_tools: bool = Field(True, alias="editTools")
     plan_tool: bool = Field(True, alias="planTool")
     fetch_content_tool: bool = Field(True, alias="fetchContentTool")
-    ask_user_tool: bool | None = Field(None, alias="askUserTool")
+    ask_user_tool: bool = Field(True, alias="askUserTool")
     skills_dir: Annotated[list[str], BeforeValidator(_texts)] = Field([], alias="skillsDir")
     yolo: bool = True
     permissions: Annotated[str, AfterValidator(one_of(("ask",)))] | None = None
@@ -201,13 +231,13 @@ class AgentSpec(BaseModel):
     context: Annotated[list[str], BeforeValidator(_texts)] = []
     context_window: Positive | None = Field(None, alias="contextWindow")
     parallel_tools: bool = Field(False, alias="parallelTools")
-    consent: JsonObject = {}
-    trace: bool = False
+    consent: ConsentSpec = ConsentSpec()
+    trace: Annotated[TraceSpec, BeforeValidator(_trace)] = TraceSpec()
     structured_output: JsonObject | None = Field(None, alias="structuredOutput")
     system: str = ""
     hooks: Any = None
     sessions: Any = None
-    mcp: Any = None
+    mcp: dict[Annotated[str, AfterValidator(check_name)], McpSpec] = {}
     mm_configs: Any = Field(None, alias="mmConfigs")
     lsp: Any = None
     tui: Any = None
@@ -249,6 +279,11 @@ class AgentFile:
         """Names of the built-in tools that are on."""
         written = self.spec.model_dump(by_alias=True)
         return tuple(name for key, names in TOOLS.items() if written[key] for name in names)
+
+    @property
+    def mcp(self) -> tuple[McpServer, ...]:
+        """The MCP servers, which the host speaks to."""
+        return tuple(spec.server(name) for name, spec in self.spec.mcp.items())
 
     def to_wire(
         self,
@@ -297,8 +332,7 @@ class AgentFile:
             extra={
                 key: value
                 for key, value in (
-                    ("consent", spec.consent),
-                    ("mcp", spec.mcp),
+                    ("consent", spec.consent.model_dump(exclude_defaults=True)),
                     ("skills_dir", spec.skills_dir),
                 )
                 if value
@@ -347,13 +381,15 @@ def _agent(document: dict[str, Any], path: Path | None, environ: Mapping[str, st
     if spec.permissions:
         warnings.append(f"{where}: `permissions: ask` is deprecated: write `yolo: false`")
         yolo = False
-    trace = spec.trace
+    if spec.structured_output is not None:
+        from runner.kits.answer_schema import Schema
+
+        Schema(spec.structured_output, f"{where}: structuredOutput")
+    trace = spec.trace.enabled
     if (value := _switch(environ, "AGENT_YOLO")) is not None:
         yolo = value
     if (value := _switch(environ, "AGENT_TRACE")) is not None:
         trace = value
-        if trace and "trace" in NOT_BUILT and not document.get("trace"):
-            warnings.append("AGENT_TRACE: `trace` is not built yet: it is read and has no effect")
     return AgentFile(spec, specs, path, tuple(warnings), yolo, trace)
 
 

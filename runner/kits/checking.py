@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator
+import typing
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -100,7 +101,7 @@ def check(model: type[Model], value: object, *, where: str, at: str = "", deep: 
         below += f"[{key}]" if isinstance(key, int) else (f".{key}" if below else str(key))
     match problem["type"]:
         case "extra_forbidden":
-            known = _keys(model)
+            known = _keys(_model_at(model, keys[:-1]))
             message = f"unknown key {keys[-1]!r}{nearest(keys[-1], known)}; allowed: {', '.join(known)}"
             if not deep:
                 below = ""
@@ -119,6 +120,21 @@ def check(model: type[Model], value: object, *, where: str, at: str = "", deep: 
     else:
         place = f"{at}.{below}" if at and below else at or below
     raise ConfigError(message, place=f"{where}: {place}" if place else where)
+
+
+def _model_at(model: type[pydantic.BaseModel], path: Sequence[object]) -> type[pydantic.BaseModel]:
+    """The model that stands at a place within another; below a name of the user's own, the one of every such name."""
+    for key in path:
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        if key in fields and (inner := _models(fields[str(key)].annotation)):
+            model = inner[0]
+    return model
+
+
+def _models(annotation: object) -> list[type[pydantic.BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        return [annotation]
+    return [found for argument in typing.get_args(annotation) for found in _models(argument)]
 
 
 def _keys(model: type[pydantic.BaseModel]) -> list[str]:

@@ -42,6 +42,9 @@ MAX_COMMAND = 64 * 1024
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
+RESERVED = frozenset({"consent", "policy", "limit"})
+"""Who else may deny a call. A hook of that name would be taken for it."""
+
 _RUNTIMES = ("node", "nodejs", "deno", "bun", "python", "python3", "ruby", "perl")
 _SHELLS = ("sh", "bash", "dash")
 _WRAPPERS = frozenset(
@@ -80,6 +83,8 @@ def _name(value: str) -> str:
         raise Problem(
             f"{value!r} is not a name: letters, digits, '.', '_' and '-', at most 64, a letter or digit first"
         )
+    if value in RESERVED:
+        raise Problem(f"{value!r} is who else may deny a call; take another name")
     return value
 
 
@@ -185,7 +190,7 @@ def program_name(command: str) -> str:
             break
     stem = re.sub(r"\.(js|mjs|cjs|ts|py|sh|bash|rb|pl)$", "", chosen)
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")
-    return stem[:48] or "hook"
+    return f"{stem}-hook" if stem in RESERVED else stem[:48] or "hook"
 
 
 def default_user(event: str, *, persistent: bool) -> str:

@@ -3,6 +3,7 @@
 profile    what the container may do, as one value that can be shown and turned into the engine's terms
 seccomp    which system calls it may make
 workspace  the user's folder: what may be one, where it is mounted, whether it arrived
+labels     what everything of ours bears in the engine
 container  create, attach, start, stop, remove
 attach     the engine's attach connection as a transport of the wire
 transfer   copying files between the host and a sandbox that is not trusted

@@ -24,6 +24,7 @@ from runner.errors import UsageError
 from runner.sandbox import transfer
 from runner.sandbox.acting import Acting, kind_of, of_names, why
 from runner.sandbox.cloning import Baseline
+from runner.sandbox.host_git import HostGit, environment
 from runner.sandbox.transfer import Refused, Report
 
 READ_WITHIN = 3600.0
@@ -126,35 +127,13 @@ def _ignored(source: Path, names: Sequence[str]) -> set[str]:
     """The names that the host's own repository ignores: what a build leaves is no change that anyone wants."""
     if not names or not (source / ".git").exists() or shutil.which("git") is None:
         return set()
-    owner = source.stat()
-    other = os.geteuid() == 0 and owner.st_uid != 0
     try:
-        done = subprocess.run(
-            ["git", "-c", "core.fsmonitor=false", "check-ignore", "-z", "--stdin", "--no-index"],
-            cwd=source,
-            input=b"\0".join(os.fsencode(name) for name in names),
-            env=_git_environment(),
-            capture_output=True,
-            timeout=GIT_WITHIN,
-            check=False,
-            user=owner.st_uid if other else None,
-            group=owner.st_gid if other else None,
-            extra_groups=[] if other else None,
+        raw = HostGit(source).run(
+            "check-ignore", "-z", "--stdin", "--no-index", input=b"\0".join(map(os.fsencode, names)), codes=(0, 1)
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except UsageError:
         return set()
-    return {os.fsdecode(name) for name in done.stdout.split(b"\0") if name} if done.returncode in (0, 1) else set()
-
-
-def _git_environment() -> dict[str, str]:
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": "/nonexistent",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "LC_ALL": "C.UTF-8",
-    }
+    return {os.fsdecode(name) for name in raw.split(b"\0") if name}
 
 
 def patch(found: Changes, only: Collection[str] | None = None) -> bytes:
@@ -196,7 +175,7 @@ def _git_patch(scratch: Path) -> bytes:
         ["git", *options, "--", "a", "b"],
         cwd=scratch,
         # No repository above the scratch folder is to have a say, nor are attributes of the changed files.
-        env={**_git_environment(), "GIT_CEILING_DIRECTORIES": str(scratch.parent), "GIT_ATTR_NOSYSTEM": "1"},
+        env={**environment(), "GIT_CEILING_DIRECTORIES": str(scratch.parent), "GIT_ATTR_NOSYSTEM": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=GIT_WITHIN,

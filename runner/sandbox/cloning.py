@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,13 +18,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.errors import UsageError
+from runner.sandbox.host_git import HostGit
 from runner.sandbox.transfer import Sink, Tree, pack_trees
 
 UNTRACKED = ("none", "normal", "all")
 """Which untracked files of a git workspace come along: none, those that are not ignored, all."""
-GIT_WITHIN = 600.0
-"""Seconds for one git command."""
 MAX_BASELINE = 512 * 1024 * 1024
 _CONFIG = """[core]
 \trepositoryformatversion = {version}
@@ -70,11 +68,10 @@ def clone(source: Path, target: str, sink: Sink, *, untracked: str = "normal") -
         said = (".git was left out: git is not installed here",) if os.path.lexists(source / ".git") else ()
         report = pack_trees([Tree(source, "", _without_git, prints)], sink)
         return Baseline(str(source), target, prints, False, (*said, *_left_out(report.refused)))
-    owner = source.stat()
+    git = HostGit(source)
     with tempfile.TemporaryDirectory(prefix="sbx-clone-") as scratch:
-        git = _Git(source, owner.st_uid, owner.st_gid, Path(scratch))
-        repository = git.clone()
-        trees = [Tree(repository, ".git"), Tree(source, "", git.chosen(untracked), prints)]
+        repository = _history(git, source, Path(scratch))
+        trees = [Tree(repository, ".git"), Tree(source, "", _chosen(git, untracked), prints)]
         report = pack_trees(trees, sink)
     return Baseline(str(source), target, prints, True, _left_out(report.refused))
 
@@ -87,86 +84,47 @@ def _without_git(name: str) -> bool:
     return name.rpartition("/")[2] != ".git"
 
 
-class _Git:
-    """Git on the host, as the workspace's owner, with nothing of the repository's that runs a program."""
+def _history(git: HostGit, source: Path, scratch: Path) -> Path:
+    """The history alone: no hooks, no configuration, no remote."""
+    if git.owner:
+        os.chown(scratch, *git.owner)
+    place = scratch / "repository"
+    upload = shlex.join(git.command("upload-pack"))
+    options = ("--quiet", "--bare", "--no-hardlinks", "--template=", f"--upload-pack={upload}")
+    git.run("clone", *options, f"file://{source}", str(place))
+    extension = git.run("rev-parse", "--show-object-format").decode().strip()
+    config = _CONFIG.format(version=0 if extension in ("", "sha1") else 1)
+    if extension not in ("", "sha1"):
+        config += f"[extensions]\n\tobjectformat = {extension}\n"
+    (place / "config").write_text(config)
+    for name in ("hooks", "branches", "FETCH_HEAD", "description"):
+        path = place / name
+        with suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return place
 
-    def __init__(self, source: Path, uid: int, gid: int, scratch: Path) -> None:
-        self._source = source
-        self._scratch = scratch
-        self._as: dict[str, Any] = {}
-        if os.geteuid() == 0 and uid != 0:
-            # Git refuses a repository of another's; and what is in it should not run as root.
-            self._as = {"user": uid, "group": gid, "extra_groups": []}
-            os.chown(scratch, uid, gid)
 
-    def run(self, *arguments: str, cwd: Path | None = None) -> bytes:
-        settings = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.ext.allow=never", "gc.auto=0")
-        command = ["git", *(word for setting in settings for word in ("-c", setting)), *arguments]
-        environ = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(self._scratch),
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_OPTIONAL_LOCKS": "0",
-            "LC_ALL": "C.UTF-8",
-        }
-        try:
-            done = subprocess.run(
-                command,
-                cwd=cwd or self._source,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=GIT_WITHIN,
-                check=False,
-                **self._as,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise UsageError(f"git {arguments[0]} failed: {error}", place=str(self._source)) from None
-        if done.returncode:
-            raise UsageError(
-                f"git {arguments[0]} failed, so the workspace cannot be copied as git",
-                place=str(self._source),
-                log=done.stderr.decode("utf-8", "replace").strip()[-2000:],
-            )
-        return bytes(done.stdout)
+def _chosen(git: HostGit, untracked: str) -> Callable[[str], bool]:
+    """Which names of the working tree come along."""
+    names = _list(git, "--cached")
+    if untracked == "normal":
+        names |= _list(git, "--others", "--exclude-standard")
+    elif untracked == "all":
+        names |= _list(git, "--others")
+    folders = {above for name in names for above in _above(name)}
 
-    def clone(self) -> Path:
-        """The history alone: no hooks, no configuration, no remote."""
-        place = self._scratch / "repository"
-        self.run("clone", "--quiet", "--bare", "--no-hardlinks", "--template=", f"file://{self._source}", str(place))
-        extension = self.run("rev-parse", "--show-object-format").decode().strip()
-        config = _CONFIG.format(version=0 if extension in ("", "sha1") else 1)
-        if extension not in ("", "sha1"):
-            config += f"[extensions]\n\tobjectformat = {extension}\n"
-        (place / "config").write_text(config)
-        for name in ("hooks", "branches", "FETCH_HEAD", "description"):
-            path = place / name
-            with suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        return place
+    def keep(name: str) -> bool:
+        if name in names or name in folders:
+            return _without_git(name)
+        # A submodule is listed by its folder alone.
+        return _without_git(name) and any(above in names for above in _above(name))
 
-    def chosen(self, untracked: str) -> Callable[[str], bool]:
-        """Which names of the working tree come along."""
-        names = self._list("--cached")
-        if untracked == "normal":
-            names |= self._list("--others", "--exclude-standard")
-        elif untracked == "all":
-            names |= self._list("--others")
-        folders = {"/".join(name.split("/")[:depth]) for name in names for depth in range(1, name.count("/") + 1)}
+    return keep
 
-        def keep(name: str) -> bool:
-            if name in names or name in folders:
-                return _without_git(name)
-            # A submodule is listed by its folder alone.
-            return _without_git(name) and any(above in names for above in _above(name))
 
-        return keep
-
-    def _list(self, *options: str) -> set[str]:
-        raw = self.run("ls-files", "-z", *options)
-        return {os.fsdecode(name).rstrip("/") for name in raw.split(b"\0") if name}
+def _list(git: HostGit, *options: str) -> set[str]:
+    raw = git.run("ls-files", "-z", *options)
+    return {os.fsdecode(name).rstrip("/") for name in raw.split(b"\0") if name}
 
 
 def _above(name: str) -> list[str]:

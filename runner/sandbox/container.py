@@ -17,9 +17,25 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.engine import Engine
-from runner.errors import EngineError, EngineUnreachable, InUseError, NotFoundError, SbxError, WorkspaceError
+from runner.errors import (
+    EngineError,
+    EngineUnreachable,
+    InUseError,
+    NotFoundError,
+    SbxError,
+    UsageError,
+    WorkspaceError,
+)
 from runner.sandbox import owner, podman
 from runner.sandbox.attach import Attached, attach
+from runner.sandbox.labels import LABEL_KEEP as LABEL_KEEP
+from runner.sandbox.labels import LABEL_KIT as LABEL_KIT
+from runner.sandbox.labels import LABEL_MODE as LABEL_MODE
+from runner.sandbox.labels import LABEL_PLAN as LABEL_PLAN
+from runner.sandbox.labels import LABEL_PROFILE as LABEL_PROFILE
+from runner.sandbox.labels import LABEL_SANDBOX as LABEL_SANDBOX
+from runner.sandbox.labels import LABEL_SESSION as LABEL_SESSION
+from runner.sandbox.labels import LABEL_WORKSPACE as LABEL_WORKSPACE
 from runner.sandbox.profile import PRIVATE_MODES, Bind, Profile
 
 ENTRY = ["/usr/bin/python3", "-I", "-S", "-B", "/opt/sbx/lib/runner/guest/entry.py"]
@@ -30,17 +46,8 @@ PRIVATE_OWNER = 1000
 SHUTDOWN_WITHIN = 10.0
 """Seconds that a guest gets to end by itself once it is asked to, before the container is killed."""
 
-LABEL_SESSION = "dev.sbx.session"
-LABEL_SANDBOX = "dev.sbx.sandbox"
-LABEL_PLAN = "dev.sbx.plan"
-LABEL_KEEP = "dev.sbx.keep"
-LABEL_WORKSPACE = "dev.sbx.workspace"
-LABEL_KIT = "dev.sbx.from"
-"""The kit's folder, or its name."""
-LABEL_MODE = "dev.sbx.mode"
-"""How it has its workspace; one of `profile.MODES`."""
-LABEL_PROFILE = "dev.sbx.profile"
-"""Digest of the controls, so that a sandbox with others is never taken up unseen."""
+REMOVED_WITHIN = 30.0
+"""Seconds for a removal that somebody else has begun."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,12 @@ class Order:
         return self.profile.workspace in PRIVATE_MODES
 
     @property
+    def volume_folders(self) -> list[str]:
+        """Folders in the container that lie on the engine's disk and have no quota there."""
+        found = [HOME, *(volume.path for volume in self.profile.volumes if not volume.tmpfs)]
+        return [*found, self.target] if self.private else found
+
+    @property
     def canary_folder(self) -> Path | None:
         """Where a file is laid that the guest must see; None where nothing of the host's is mounted."""
         return None if self.private else Path(self.workspace)
@@ -79,12 +92,16 @@ class Sandbox:
 
     Args:
         held: its lock (`lock`), which is this object's from now on.
+        locks: where the lock's file is, which goes with a throwaway sandbox.
     """
 
-    def __init__(self, engine: Engine, container: str, order: Order, held: int) -> None:
+    def __init__(self, engine: Engine, container: str, order: Order, held: int, locks: Path | None = None) -> None:
         self._engine = engine
+        self._locks = locks
         self.container = container
         self.order = order
+        self.ended = False
+        """The engine has done what `end` asked."""
         self._held = held
 
     @classmethod
@@ -107,7 +124,7 @@ class Sandbox:
         except asyncio.CancelledError:
             # The engine is at it and cannot be called back: what it makes is removed as soon as it is there.
             try:
-                made = cls(engine, await making, order, held)
+                made = cls(engine, await making, order, held, locks)
             except SbxError:
                 os.close(held)
             else:
@@ -117,7 +134,7 @@ class Sandbox:
         except BaseException:
             os.close(held)
             raise
-        return cls(engine, container, order, held)
+        return cls(engine, container, order, held, locks)
 
     async def start(self, on_log: Callable[[bytes], None]) -> Attached:
         """Attaches, then starts; nothing that the guest says is lost."""
@@ -137,6 +154,9 @@ class Sandbox:
             attached.close()
         try:
             await asyncio.to_thread(self._end)
+            self.ended = True
+            if self._locks and not self.order.keep:
+                forget_lock(self._locks, self.order.name)
         finally:
             self.let_go()
 
@@ -203,8 +223,15 @@ def stop(engine: Engine, container: str, seconds: int) -> None:
 
 
 def remove(engine: Engine, container: str) -> None:
-    """Kills and removes a container with its anonymous volumes."""
-    engine.request("DELETE", f"/containers/{container}?force=1&v=1", doing="removing the sandbox")
+    """Kills and removes a container with its anonymous volumes. One that is being removed already is waited for."""
+    try:
+        engine.request("DELETE", f"/containers/{container}?force=1&v=1", doing="removing the sandbox")
+    except EngineError as error:
+        if "already in progress" not in error.message:
+            raise
+        with contextlib.suppress(NotFoundError):
+            path = f"/containers/{container}/wait?condition=removed"
+            engine.request("POST", path, doing="waiting for the sandbox to be removed", timeout=REMOVED_WITHIN)
 
 
 def remove_volume(engine: Engine, name: str) -> None:
@@ -228,7 +255,21 @@ def labels(order: Order) -> dict[str, str]:
     }
 
 
+def check_runtime(engine: Engine, name: str) -> None:
+    """Sees to it that the engine has the runtime `name`; the empty name is its default.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if not name:
+        return
+    known = sorted((engine.get("/info", doing="asking for the engine's runtimes") or {}).get("Runtimes") or ())
+    if name not in known:
+        raise UsageError(f"--runtime {name}: the engine has no such runtime", hint=f"it has: {', '.join(known)}")
+
+
 def _create(engine: Engine, order: Order) -> str:
+    check_runtime(engine, order.profile.runtime)
     host = order.profile.host_config()
     if engine.podman:
         host = podman.adapted(host)
@@ -324,15 +365,26 @@ def lock(folder: Path, name: str) -> int:
     if "/" in name or name in ("", ".", "..") or len(name) > 200:
         raise NotFoundError(f"{name!r} is no name of a sandbox")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    path = folder / f"{name}.lock"
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise InUseError(
+                f"the sandbox {name} is in use by another session", hint="`--new` makes one of its own"
+            ) from None
+        # Its last holder may have taken the file away between our open and our lock.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(fd).st_ino:
+                return fd
         os.close(fd)
-        raise InUseError(
-            f"the sandbox {name} is in use by another session", hint="`--new` makes one of its own"
-        ) from None
-    return fd
+
+
+def forget_lock(folder: Path, name: str) -> None:
+    """Takes the lock's file away. Only for whom holds it, when no sandbox of that name is left."""
+    (folder / f"{name}.lock").unlink(missing_ok=True)
 
 
 class Janitor:

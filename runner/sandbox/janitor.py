@@ -19,9 +19,12 @@ import time
 import urllib.parse
 from typing import Any
 
-TRIES = 40
+PATIENCE = 600.0
+"""Seconds in which it goes on trying: an engine that is away, for an upgrade say, is waited for."""
 PAUSE = 0.5
-"""Seconds between two tries, so that an engine that restarts is waited for: `TRIES` of them."""
+"""Seconds between two tries."""
+ROUNDS = 4
+"""Rounds in a row that find nothing: a create that was under way when the host died may still come to be."""
 CALL_TIMEOUT = 10.0
 """Seconds for one call."""
 GRACE = 1
@@ -99,13 +102,10 @@ def main() -> None:
     if sys.stdin.buffer.readline() == b"done\n":
         return
     engine = Engine(order["engine"])
-    clean = 0
-    for _ in range(TRIES):
+    clean, end = 0, time.monotonic() + PATIENCE
+    while clean < ROUNDS and time.monotonic() < end:
         try:
-            # Twice in a row: a create that was under way when the host died may still come to be.
             clean = clean + 1 if engine.clean(order["label"]) else 0
-            if clean >= 4:
-                return
         except OSError:
             clean = 0
         time.sleep(PAUSE)

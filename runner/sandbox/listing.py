@@ -15,7 +15,7 @@ from urllib.parse import quote
 from runner.engine import Engine
 from runner.errors import NotFoundError, UsageError
 from runner.sandbox import owner
-from runner.sandbox.container import (
+from runner.sandbox.labels import (
     LABEL_KEEP,
     LABEL_KIT,
     LABEL_PLAN,

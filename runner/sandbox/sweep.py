@@ -12,7 +12,7 @@ from urllib.parse import quote
 from runner.engine import Engine
 from runner.errors import EngineError, InUseError, NotFoundError
 from runner.sandbox import owner
-from runner.sandbox.container import LABEL_KEEP, LABEL_SANDBOX, lock, remove, remove_volume
+from runner.sandbox.container import LABEL_KEEP, LABEL_SANDBOX, forget_lock, lock, remove, remove_volume
 
 
 def sweep(engine: Engine, locks: Path) -> list[str]:
@@ -43,6 +43,7 @@ def sweep(engine: Engine, locks: Path) -> list[str]:
             else:
                 continue
             done.append(name)
+    _forget_locks(locks, {container.get("Labels", {}).get(LABEL_SANDBOX) for container in containers})
     volumes = engine.get(f"/volumes?filters={query}", doing="looking for leftovers", timeout=20.0)["Volumes"] or []
     for volume in volumes:
         if volume["Labels"].get(LABEL_KEEP) != "1" and _dead(volume["Labels"]):
@@ -50,6 +51,18 @@ def sweep(engine: Engine, locks: Path) -> list[str]:
                 remove_volume(engine, volume["Name"])
                 done.append(volume["Name"])
     return done
+
+
+def _forget_locks(locks: Path, sandboxes: set[str]) -> None:
+    """Takes away the lock files of throwaway sandboxes whose process died. A remembered sandbox keeps its own."""
+    for path in locks.glob("*.lock"):
+        name = path.stem
+        if name in sandboxes or (locks / f"{name}.json").exists():
+            continue
+        with contextlib.suppress(InUseError, NotFoundError, OSError):
+            held = lock(locks, name)
+            forget_lock(locks, name)
+            os.close(held)
 
 
 def _idle(locks: Path, name: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runner.errors import RefusedError, UsageError
 from runner.wire.agent import GUEST_UID, HOOK_UID
+from runner.wire.messages import workspace_mark
 
 ELSEWHERE = "/workspace"
 """Where a workspace is mounted whose own path cannot be used in the image."""
@@ -97,12 +98,18 @@ def nowhere() -> Workspace:
 
 
 @contextmanager
-def canary(folder: Path | None) -> Iterator[tuple[str, str]]:
+def canary(folder: Path | None, seen: str = "") -> Iterator[tuple[str, str]]:
     """A file in the workspace, there only until the guest has seen it: (name, text).
 
-    Where the host's user may not write, or nothing is mounted (None), the name is empty and there is nothing to check.
+    Where the guest's folder is known to be this one, the host's user may not write, or nothing is mounted (None), the
+    name is empty and there is nothing to check. So a host that is killed leaves no such file, unless the engine runs
+    on another kernel.
+
+    Args:
+        folder: the workspace.
+        seen: the mark of the folder that the guest sees.
     """
-    if folder is None:
+    if folder is None or (seen and seen == workspace_mark(str(folder))):
         yield "", ""
         return
     name, text = f".sbx-canary-{secrets.token_hex(8)}", secrets.token_hex(16)

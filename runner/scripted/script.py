@@ -155,6 +155,10 @@ class _Entries:
         return _error(404, f"the script has no answer to {request.question[:200]!r} in round {request.round}")
 
 
+SEARCHED = 16 * 1024
+"""Characters of a text that patterns are searched in: most patterns take quadratic time, and a question may be huge."""
+
+
 @dataclass
 class _Entry:
     answer: Answer
@@ -175,7 +179,7 @@ class _Entry:
         quotes = {name: quote(request) for name, quote in QUOTES.items()}
         texts = {**quotes, "system": request.system}
         for name, pattern in self.patterns.items():
-            found = pattern.search(texts[name])
+            found = pattern.search(texts[name][:SEARCHED])
             if not found:
                 return None
             quotes |= {group: text or "" for group, text in found.groupdict().items()}

@@ -65,6 +65,11 @@ class Pool(Generic[Kind]):
         for kind in missing[: max(self._size - len(self._spares), 0)]:
             self._spares.append((kind, asyncio.create_task(_made(self._make(kind)))))
 
+    @property
+    def ready(self) -> int:
+        """Spares whose guest is up."""
+        return sum(task.done() and not _failed(task) and task.result().alive for _, task in self._spares)
+
     async def take(self, kind: Kind) -> Booted:
         """A sandbox whose guest is up; the caller ends it. One that is being made is waited for.
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import socket
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from runner.errors import InUseError, UsageError
 from runner.wire import messages as m
@@ -122,12 +123,12 @@ class Publisher:
         loop = asyncio.get_running_loop()
         for published, bound in zip(self.published, self._sockets, strict=True):
             if published.wanted.protocol == "udp":
-                transport, _ = await loop.create_datagram_endpoint(lambda p=published: _Datagrams(self, p), sock=bound)  # type: ignore[misc]
+                made = functools.partial(_Datagrams, self, published, bound)
+                transport, _ = await loop.create_datagram_endpoint(made, sock=bound)
                 self._servers.append(transport)
             else:
-                self._servers.append(
-                    await asyncio.start_server(lambda r, w, p=published: self._join(p, r, w), sock=bound)  # type: ignore[misc]
-                )
+                joined = functools.partial(self._join, published)
+                self._servers.append(await asyncio.start_server(joined, sock=bound))
         self._sockets.clear()
 
     async def close(self) -> None:
@@ -200,14 +201,11 @@ class Publisher:
 class _Datagrams(asyncio.DatagramProtocol):
     """One UDP port; each address that sends to it is a client."""
 
-    def __init__(self, publisher: Publisher, published: Published) -> None:
+    def __init__(self, publisher: Publisher, published: Published, bound: socket.socket) -> None:
         self._publisher = publisher
         self._published = published
-        self._transport: asyncio.DatagramTransport | None = None
+        self._bound = bound
         self._queues: dict[tuple[str, int], asyncio.Queue[bytes]] = {}
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
         queue = self._queues.get(address)
@@ -239,8 +237,9 @@ class _Datagrams(asyncio.DatagramProtocol):
                 async def outward() -> None:
                     async for data in datagrams(stream):
                         busy()
-                        if self._transport:
-                            self._transport.sendto(data, address)
+                        # asyncio's own sending leaves empty datagrams out.
+                        with contextlib.suppress(BlockingIOError):
+                            self._bound.sendto(data, address)
 
                 async with asyncio.TaskGroup() as group:
                     sending = group.create_task(inward())

@@ -144,6 +144,11 @@ class Record:
     def path(self) -> Path:
         return self.folder / FILE
 
+    @property
+    def redact(self) -> Redactor:
+        """Takes the secrets out of a text, for what is written beside the record."""
+        return self._redact
+
     def write(self, event: Event) -> int | None:
         """Append the event; returns its number, or None for an event that is not recorded. Never raises OSError."""
         if event.name in NOT_RECORDED:

@@ -146,7 +146,9 @@ class _History:
     def compacted(self, data: dict[str, Any]) -> None:
         """The model's summary stands for everything before it; `keep` messages of the end stay as they are."""
         self._finish_calls()
-        self.messages = markers.compact(self.messages, _text(data, "summary"), _whole(data, "keep"))
+        self.messages = markers.compact(
+            self.messages, _text(data, "summary"), _whole(data, "keep"), answered=data.get("answered") is True
+        )
 
     def pruned(self, data: dict[str, Any]) -> None:
         """Old outputs were left out, but for those of the last `keep` messages."""

@@ -12,12 +12,12 @@ import contextlib
 import io
 import os
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.errors import ConfigError, EngineError, RunTimeout, SbxError, WireError
+from runner.errors import ConfigError, EngineError, RunTimeout, SbxError, UsageError, WireError
 from runner.sandbox import workspace
 from runner.sandbox.container import SHUTDOWN_WITHIN, Sandbox
 from runner.sandbox.transfer import Sink
@@ -25,9 +25,12 @@ from runner.session.booted import READY_WITHIN, Booted
 from runner.session.kitsetup import Prepared
 from runner.session.ports import Publisher
 from runner.session.record import Record
+from runner.session.resume import replay
+from runner.session.services import OnAsk, Services
 from runner.wire import VERSION
 from runner.wire import messages as m
 from runner.wire.agent import Agent, Hook
+from runner.wire.mcp import McpServer
 from runner.wire.mux import Mux, MuxClosed, Stream, StreamReset
 from runner.wire.pipes import PipeTransport
 
@@ -40,7 +43,6 @@ MAX_SNAPSHOT = 32 * 1024 * 1024
 LEFT_OUT = frozenset({"playground", "files", ".git"})
 """Top-level folders of a kit that are not part of its configuration."""
 
-OnAsk = Callable[[m.Ask], Awaitable[dict[str, Any]]]
 Mask = Callable[[str, dict[str, Any]], list[tuple[str, dict[str, Any]]]]
 
 
@@ -85,6 +87,7 @@ class Setup:
     """What the kit does at start."""
     clone: Callable[[Sink], object] | None = None
     """Writes the tar of a private workspace."""
+    mcp: Sequence[McpServer] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ class Session:
         self._mask = mask or (lambda name, data: [(name, data)])
         self._ports = ports
         self._host_hooks = host_hooks
+        self._services = Services(setup.agent, setup.mcp, self.say, self._task)
         self._mux: Mux[m.ToHost] | None = None
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
         self._turn = 0
@@ -179,7 +183,8 @@ class Session:
         assert mux is not None
         self._mux = mux
         self._reader = asyncio.create_task(self._read(mux))
-        with workspace.canary(self.sandbox.order.canary_folder) as (canary, text):
+        seen = self._booted.ready.workspace if self._booted.ready else ""
+        with workspace.canary(self.sandbox.order.canary_folder, seen) as (canary, text):
             snapshot = mux.open() if self._setup.snapshot else None
             contents = mux.open() if self._setup.kit.contents else None
             copy = mux.open() if self._setup.clone else None
@@ -203,6 +208,7 @@ class Session:
                 trust=self._setup.trust,
                 truststore=base64.b64encode(self._setup.truststore).decode("ascii"),
                 setup=kit,
+                volumes=self.sandbox.order.volume_folders,
                 disk=self.sandbox.order.profile.home,
                 disk_files=self.sandbox.order.profile.home_files,
             )
@@ -228,12 +234,14 @@ class Session:
                 raise self._failure or WireError("the guest went away while it started", log=self.log) from None
         if self._ports:
             await self._ports.serve(mux)
+        self._services.start(self, mux)
 
     async def close(self) -> None:
         """Ends the guest and the sandbox, whatever state they are in. Idempotent."""
         if self._closing:
             return
         self._closing = True
+        await self._services.close()
         try:
             if self._mux and not self._mux.closed and self._reader:
                 self._mux.post(m.Shutdown())
@@ -272,12 +280,24 @@ class Session:
         Raises:
             SbxError: the guest or the sandbox went away.
         """
+        await self._services.ready()
+        async with contextlib.aclosing(self._run_turn(m.Turn(self._turn + 1, prompt))) as events:
+            async for event in events:
+                yield event
+
+    async def compact(self) -> AsyncIterator[m.Event]:
+        """Makes room in the conversation now; yields what is told of it. Raises SbxError."""
+        async with contextlib.aclosing(self._run_turn(m.Compact(self._turn + 1))) as events:
+            async for event in events:
+                yield event
+
+    async def _run_turn(self, message: m.Turn | m.Compact) -> AsyncGenerator[m.Event, None]:
         mux = self._alive()
         if self._running:
             raise RuntimeError("a turn runs already")
         self._running = True
-        self._turn += 1
-        mux.post(m.Turn(self._turn, prompt))
+        self._turn = message.id
+        mux.post(message)
         finished = False
         try:
             while not finished:
@@ -305,6 +325,29 @@ class Session:
     async def new(self) -> None:
         """Begins a fresh conversation."""
         self._alive().post(m.New())
+
+    async def take_up(self, folder: Path) -> int:
+        """Goes on with an earlier session in this sandbox: its conversation, and its record from now on.
+
+        Returns: how many messages it has.
+
+        Raises:
+            SbxError: it is in use, damaged, or this very session; nothing has changed then.
+        """
+        mux = self._alive()
+        if folder == self.record.folder:
+            raise UsageError("this is that session")
+        record, lines = Record.reopen(folder, redact=self.record.redact)
+        history = replay(lines, folder)
+        self.record.write(m.Event("session.end", {"status": "completed", "code": 0}))
+        self.record.close()
+        self.record = record
+        mux.post(m.New(history, record.id))
+        return len(history)
+
+    def say(self, level: str, text: str) -> None:
+        """A notice of the host's own, for the record and the front end."""
+        self.tell(m.Event("notice", {"level": level, "text": text}))
 
     def waiting(self) -> list[m.Event]:
         """Events that came outside of a turn, such as what the model server's probe found."""
@@ -389,7 +432,11 @@ class Session:
             case m.TurnDone():
                 self._events.put_nowait(message)
             case m.Ask():
-                self._task(self._ask(message, mux))
+                self._services.ask(message, mux, self.on_ask)
+            case m.Withdraw():
+                self._services.withdraw(message)
+            case m.Trace():
+                self._task(self._services.trace(message, mux, self.record))
             case m.HostHook():
                 if self._host_hooks:
                     self._host_hooks.take(message, mux)
@@ -426,13 +473,11 @@ class Session:
         else:
             self._events.put_nowait(event)
 
-    async def _ask(self, ask: m.Ask, mux: Mux[m.ToHost]) -> None:
-        mux.post(m.Reply(ask.id, await self.on_ask(ask)))
-
-    def _task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._over)
+        return task
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

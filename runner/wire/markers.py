@@ -79,12 +79,16 @@ def prune(messages: Sequence[Message], keep: int) -> list[Message]:
     return pruned
 
 
-def compact(messages: Sequence[Message], summary: str, keep: int) -> list[Message]:
-    """The summary, then the last `keep` messages, without results whose call is gone."""
+def compact(messages: Sequence[Message], summary: str, keep: int, *, answered: bool = False) -> list[Message]:
+    """The summary, then the last `keep` messages, without results whose call is gone.
+
+    Args:
+        answered: a question comes next, so the summary needs an answer of its own.
+    """
     kept = list(messages[-keep:]) if 0 < keep <= len(messages) else []
     while kept and kept[0]["role"] == "tool":
         kept.pop(0)
     head: list[Message] = [{"role": "user", "content": summary}]
-    if kept and kept[0]["role"] == "user":
+    if kept[0]["role"] == "user" if kept else answered:
         head.append({"role": "assistant", "content": UNDERSTOOD})
     return head + kept

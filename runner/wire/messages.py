@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import types
 import typing
 from dataclasses import dataclass, field
@@ -51,6 +52,12 @@ class Reset:
 # ---- host to guest ----------------------------------------------------------------------------------------------
 
 
+def workspace_mark(path: str) -> str:
+    """What tells a folder from every other one of the same kernel's; the same on both sides of a mount."""
+    found = os.stat(path)  # noqa: PTH116 - the guest starts without pathlib
+    return f"{found.st_dev} {found.st_ino} {found.st_ctime_ns}"
+
+
 @dataclass(frozen=True)
 class Hello:
     """First message of the host.
@@ -59,8 +66,8 @@ class Hello:
     folder in the container; `canary` is the name of a file that must be in it (empty: no check) with `canary_text`.
     `environment` is added to the tools' environment. `session` is the record's name. `history` are the messages of a
     resumed session. `setup` is what the kit does at start. `disk` and `disk_files` are what
-    the home may hold, in bytes and in files (0: no bound). `trust` are PEM certificates for the tools to trust beside
-    the image's own, `truststore` the same for Java, in base64.
+    each folder of `volumes` may hold, in bytes and in files (0: no bound). `trust` are PEM certificates for the tools
+    to trust beside the image's own, `truststore` the same for Java, in base64.
     """
 
     version: int
@@ -78,6 +85,7 @@ class Hello:
     trust: str = ""
     truststore: str = ""
     setup: KitSetup = field(default_factory=KitSetup)
+    volumes: list[str] = field(default_factory=list)
     disk: int = 0
     disk_files: int = 0
 
@@ -247,13 +255,15 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Ready:
-    """First message of the guest, as soon as it can read: which wire it speaks, and who owns the workspace."""
+    """First message of the guest, as soon as it can read: which wire it speaks, who owns the workspace, and by what
+    that can be known again (`workspace_mark`)."""
 
     version: int
     program: str
     uid: int
     gid: int
     python: str
+    workspace: str = ""
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ os.mkdir("closed")
 os.chmod("closed", 0o300)
 for n in range(%d): piece(f"closed/fill-{n}")
 """,
+        slow=True,
     ),
     FillTheHome(
         "a full disk by a hidden process",
@@ -102,6 +103,7 @@ for n in range(%d):
     held.append(open("fill", "rb"))
     os.unlink("fill")
 """,
+        slow=True,
     ),
     FillTheHome(
         "a full disk by mapped files without a name",
@@ -112,5 +114,6 @@ for n in range(%d):
         held.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
     os.unlink("fill")
 """,
+        slow=True,
     ),
 ]

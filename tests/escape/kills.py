@@ -23,15 +23,17 @@ from urllib.parse import quote
 from runner.engine import Engine, connect
 
 REPO = Path(__file__).resolve().parents[2]
-LONGEST = 4.0
-"""Seconds after which the last of them is killed; a whole run takes two to three on two idle cores."""
+LONGEST = 5.0
+"""Seconds after which the last of them is killed; a whole run takes three to four on two idle cores."""
 PATIENCE = 15.0
 """Seconds in which everything of a dead host process must be gone."""
+STARTED = "started"
+"""What the tool call makes in the workspace: it is at work then."""
 SCRIPT = """
 models: [scripted]
 answers:
   - round: 1
-    call: {name: bash, input: {command: "echo x > ~/f; setsid sleep 1000 & sleep 1"}}
+    call: {name: bash, input: {command: "echo x > ~/f; touch started; setsid sleep 1000 & sleep 2"}}
   - text: done
 """
 
@@ -59,11 +61,13 @@ class Kills:
     Args:
         root: an empty folder.
         engine: where they run.
+        address: the engine's, where it is not the usual one.
     """
 
-    def __init__(self, root: Path, engine: Engine) -> None:
+    def __init__(self, root: Path, engine: Engine, address: str = "") -> None:
         self._root = root
         self._engine = engine
+        self._address = {"DOCKER_HOST": address} if address else {}
         self._mark = f"SBX_KILLS={os.getpid()}-{time.monotonic_ns()}"
         self.kit = root / "kit"
         self.kit.mkdir(parents=True)
@@ -78,11 +82,19 @@ class Kills:
     def environ(self) -> dict[str, str]:
         name, _, value = self._mark.partition("=")
         state = {f"XDG_{kind}_HOME": str(self._root / kind.lower()) for kind in ("STATE", "CONFIG", "CACHE")}
-        return {**os.environ, **state, "TMPDIR": str(self._root / "tmp"), "PYTHONPATH": str(REPO), name: value}
+        return {
+            **os.environ,
+            **state,
+            **self._address,
+            "TMPDIR": str(self._root / "tmp"),
+            "PYTHONPATH": str(REPO),
+            name: value,
+        }
 
     def start(self, number: int, *more: str) -> subprocess.Popen[bytes]:
         workspace = self._root / f"work-{number}"
         workspace.mkdir(exist_ok=True)
+        (workspace / STARTED).unlink(missing_ok=True)
         return subprocess.Popen(
             self.command(workspace, *more),
             env=self.environ(),
@@ -91,6 +103,9 @@ class Kills:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+    def at_work(self, number: int) -> bool:
+        return (self._root / f"work-{number}" / STARTED).exists()
 
     def whole(self) -> None:
         """One run to its end, which also builds the image."""
@@ -130,7 +145,7 @@ class Kills:
                     continue
         left.files += [str(path) for path in (self._root / "tmp").rglob("*")]
         for number in self._root.glob("work-*"):
-            left.files += [str(path) for path in number.iterdir()]
+            left.files += [str(path) for path in number.iterdir() if path.name != STARTED]
         return left
 
     def settled(self, patience: float = PATIENCE) -> tuple[Left, float]:

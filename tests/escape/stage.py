@@ -358,9 +358,18 @@ class Stage:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._stack = contextlib.ExitStack()
         self._helper = ""
+        self._network = ""
 
     def __enter__(self) -> Stage:
         self._thread.start()
+        try:
+            self._set_up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _set_up(self) -> None:
         self._janitor = Janitor(self.engine, f"{LABEL_SESSION}={self.label}")
         environ = {**os.environ, "XDG_STATE_HOME": str(self.root / "state"), "HOME": str(self.root)}
         environ["SBX_HOST_SECRET"] = "canary-of-the-host"
@@ -390,7 +399,6 @@ class Stage:
             "outside": str(outside / "secret.txt"),
             "secret": "canary-of-the-" + "host",
         }
-        return self
 
     def __exit__(self, *exc: object) -> None:
         try:
@@ -399,6 +407,8 @@ class Stage:
         finally:
             if self._helper:
                 self.engine.request("DELETE", f"/containers/{self._helper}?force=1&v=1", doing="removing the helper")
+            if self._network:
+                self.engine.request("DELETE", f"/networks/{self._network}", doing="removing the helper's network")
             self._janitor.done()
             self._stack.close()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -431,6 +441,9 @@ class Stage:
     def helper(self) -> str:
         """A container with a network: the world outside, for sandboxes that join it."""
         if not self._helper:
+            network = {"Name": f"sbx-{self.label}", "Labels": {LABEL_SESSION: self.label}}
+            answer = self.engine.request("POST", "/networks/create", network, doing="creating the helper's network")
+            self._network = str(answer["Id"])
             document = {
                 "Image": self.image,
                 "Cmd": ["python3", "-c", HELPER],
@@ -439,7 +452,7 @@ class Stage:
                 "HostConfig": {
                     "CapAdd": ["NET_ADMIN"],
                     "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined"],
-                    "NetworkMode": "bridge",
+                    "NetworkMode": self._network,
                     "Dns": ["127.0.0.1"],
                     "Sysctls": {"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.lo.disable_ipv6": "0"},
                 },
@@ -452,6 +465,6 @@ class Stage:
                     if b"up" in line:
                         break
             state = self.engine.get(f"/containers/{self._helper}/json", doing="looking at the helper")
-            self.facts["outside_address"] = state["NetworkSettings"]["IPAddress"]
-            self.facts["gateway"] = state["NetworkSettings"]["Gateway"]
+            (joined,) = state["NetworkSettings"]["Networks"].values()
+            self.facts["outside_address"], self.facts["gateway"] = joined["IPAddress"], joined["Gateway"]
         return self._helper

@@ -65,6 +65,11 @@ class Traced(httpx.AsyncBaseTransport):
         except (MuxClosed, StreamReset):
             return  # the host has no use for it
 
+    async def sent(self, within: float) -> None:
+        """Waits until the host has everything, at most `within` seconds."""
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=within)
+
     async def aclose(self) -> None:
         await self._inner.aclose()
 

@@ -8,6 +8,7 @@ import os
 from runner.guest.spawn.command import Captured, Spill
 
 _READ = 256 * 1024
+_ROUNDS = 16
 _READS_A_TURN = 8
 """Reads before other work of the loop has its turn."""
 
@@ -104,6 +105,15 @@ class Capture:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def catch_up(self) -> None:
+        """Takes what is there now, so that an end that has come is seen without another round of the loop."""
+        for _ in range(_ROUNDS):
+            before = self._size
+            if self._fd >= 0:
+                self._readable()
+            if self._fd < 0 or self._size == before:
+                return
 
     def close(self) -> None:
         """Stops reading; what arrived stays."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -64,12 +65,20 @@ class Spawner:
     # ---- for the guest
 
     async def start(
-        self, order: Command, *, stdin: int, stdout: int, stderr: int, tty: tuple[int, int] | None = None
+        self,
+        order: Command,
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        tty: tuple[int, int] | None = None,
+        quiet: bool = False,
     ) -> Process:
         """Starts a command with the given descriptors, which stay the caller's.
 
         Args:
             tty: (rows, columns): the command gets a terminal of its own instead of the descriptors, `Process.terminal`.
+            quiet: nobody wants to know when it is executed, or its pid; returns as soon as the order is sent.
 
         Returns:
             The process, executed or failed to (then `pid` is 0 and `wait` returns at once).
@@ -91,9 +100,12 @@ class Spawner:
             "call": order.call,
             "limits": dict(order.limits),
             "grace": order.grace,
+            "quiet": quiet,
         }
         process = await supervisor.start(message, [] if tty else [stdin, stdout, stderr])
         self._top_up()
+        if quiet:
+            return process
         try:
             await process.started.wait()
         except asyncio.CancelledError:
@@ -128,7 +140,13 @@ class Spawner:
             if input:
                 read, write = open_pipe()
                 given.append(read)
-                feeder = asyncio.create_task(_feed(write, input))
+                os.set_blocking(write, False)
+                with contextlib.suppress(BlockingIOError):
+                    input = input[os.write(write, input) :]
+                if input:
+                    feeder = asyncio.create_task(_feed(write, input))
+                else:
+                    os.close(write)
             else:
                 given.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
             for suffix in (".stdout", ".stderr"):
@@ -137,7 +155,7 @@ class Spawner:
                 captures.append(Capture(read, limit, spill, suffix))
             try:
                 async with asyncio.timeout(timeout):
-                    process = await self.start(order, stdin=given[0], stdout=given[1], stderr=given[2])
+                    process = await self.start(order, stdin=given[0], stdout=given[1], stderr=given[2], quiet=True)
                     _close(given)
                     end = await process.wait()
             except TimeoutError:
@@ -333,6 +351,10 @@ async def _feed(fd: int, data: bytes) -> None:
 
 
 async def _all_ended(captures: list[Capture]) -> None:
+    for capture in captures:
+        capture.catch_up()
+    if all(capture.ended.is_set() for capture in captures):
+        return
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
             for capture in captures:

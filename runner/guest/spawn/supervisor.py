@@ -4,9 +4,12 @@ It keeps a child forked ahead that becomes the call's program (`child`). It is a
 processes orphan becomes its child, `setsid` and double forks too. When it has no child left, nothing of the call is
 left. It waits, ahead of need, for an order on its socket; after a call it waits for the next.
 
-    guest says   start {argv env cwd fallback uid gid tty call limits grace} with stdin, stdout, stderr
+    guest says   start {argv env cwd fallback uid gid tty call limits grace quiet} with stdin, stdout, stderr
                  signal {number}; kill
-    it says      terminal (from the child, with the descriptor); started {pid}; exit {…}
+    it says      terminal (from the child, with the descriptor); started {pid}, unless `quiet`; exit {…}
+
+`quiet` spares the supervisor and the guest one waking each, between exec and end, when they are needed least: on a busy
+machine each waking waits its turn.
 """
 
 from __future__ import annotations
@@ -92,7 +95,7 @@ class Supervisor:
             if order is None:
                 return
             if order["op"] == "start":
-                Call(order["grace"], self._receiver.frame, self._receiver.take_fds(), self).run()
+                Call(order["grace"], order["quiet"], self._receiver.frame, self._receiver.take_fds(), self).run()
             # A signal or kill for a call that has just ended needs no answer.
 
     def _prepare(self) -> Prepared:
@@ -171,8 +174,9 @@ class Supervisor:
 class Call:
     """One started process and all that comes of it."""
 
-    def __init__(self, grace: float, frame: bytes, fds: list[int], supervisor: Supervisor) -> None:
+    def __init__(self, grace: float, quiet: bool, frame: bytes, fds: list[int], supervisor: Supervisor) -> None:
         self._grace = grace
+        self._quiet = quiet
         self._frame = frame
         self._fds = fds
         self._supervisor = supervisor
@@ -212,12 +216,17 @@ class Call:
             self._obey(message)
         while not self._killed:
             if self._wait_status is not None:
+                if self._quiet and status >= 0:  # its end is closed: what it had to report is there
+                    while part := os.read(status, 4096):
+                        failure += part
+                    status = -1
+                    self._started(failure)
                 if grace_ends is None:
                     grace_ends = time.monotonic() + self._grace
                 if status < 0 and (not tree.has_children() or time.monotonic() >= grace_ends):
                     return True
             seconds = None if grace_ends is None else grace_ends - time.monotonic()
-            arrived, reported = self._supervisor.wait(status, seconds)
+            arrived, reported = self._supervisor.wait(-1 if self._quiet else status, seconds)
             self._note(tree.reap())
             if reported:
                 part = os.read(status, 4096)
@@ -237,7 +246,7 @@ class Call:
         if failure:
             number, _, where = failure.decode("utf-8", "surrogateescape").partition(" ")
             self._number, self._error = int(number), where
-        else:
+        elif not self._quiet:
             channel.send(self._supervisor.connection, {"op": "started", "pid": self._pid})
 
     def _obey(self, message: channel.Message) -> None:

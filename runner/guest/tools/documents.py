@@ -25,15 +25,24 @@ class Unfit(Exception):
 
 def main(argv: list[str]) -> int:
     """Answers one request: `argv` is `file` or `skills`."""
+    arguments = given()
+    answer({"file": _file, "skills": _skills}[argv[0]](arguments["name"], arguments["roots"]))
+    return 0
+
+
+def given() -> Any:
+    """What the guest wrote to stdin."""
     data = b""
     while part := os.read(0, 65536):
         data += part
-    arguments = json.loads(data)
-    answer = {"file": _file, "skills": _skills}[argv[0]](arguments["name"], arguments["roots"])
-    view = memoryview(json.dumps(answer).encode("ascii"))
+    return json.loads(data)
+
+
+def answer(document: object) -> None:
+    """Writes the answer to stdout."""
+    view = memoryview(json.dumps(document).encode("ascii"))
     while view:
         view = view[os.write(1, view) :]
-    return 0
 
 
 def _file(name: str, roots: list[str]) -> dict[str, Any]:
@@ -66,6 +75,9 @@ def find(name: str, roots: list[str]) -> str | None:
 def read(path: str) -> dict[str, Any]:
     """The text of a regular file, cut at `MAX_DOCUMENT`. Raises Unfit, OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unfit("it is not a regular file")
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):

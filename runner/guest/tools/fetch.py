@@ -1,15 +1,14 @@
 """The tool `fetch_content`: a page of the web as text.
 
-The work is done by this same file as a program of its own, run as U in the sandbox with the tools' environment, so a
-request leaves by the gateway's proxy, or the container's network, exactly as one of `curl` would; the gateway decides
-and writes down.
+Done by a process of U's with the tools' environment, so a request leaves by the gateway's proxy, or the container's
+network, exactly as one of `curl` would; the gateway decides and writes down. What it takes is imported in that process.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
+
+from runner.guest.tools import documents
 
 SECONDS = 60.0
 MAX_PAGE = 10 * 1024 * 1024
@@ -21,14 +20,14 @@ _TEXTS = ("text/", "application/json", "application/xml", "application/javascrip
 _TEXT_ENDS = ("+json", "+xml", "+yaml")
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     """Reads `{"url", "offset"}` from stdin and answers on stdout, as the file tools' worker does."""
-    given = json.loads(sys.stdin.buffer.read())
+    given = documents.given()
     try:
         answer = fetch(given["url"], given["offset"])
     except _Refused as refused:
         answer = {"output": str(refused), "is_error": True}
-    sys.stdout.write(json.dumps(answer))
+    documents.answer(answer)
     return 0
 
 
@@ -119,7 +118,3 @@ def _said(body: bytes, kind: str) -> str:
     if "<" in text[:200]:
         return ""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:500]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

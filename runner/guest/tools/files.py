@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
-import runner
 from runner.guest.spawn.command import Command
 from runner.guest.spawn.spawner import Spawner
 from runner.guest.tools import arguments as checking
@@ -19,8 +16,6 @@ SECONDS = 60.0
 ANSWER_LIMIT = 4 * 1024 * 1024
 """Most bytes of the worker's answer."""
 _RIPGREP_LIMIT = 256 * 1024
-ROOT = str(Path(runner.__file__).resolve().parents[1])
-"""Where the program itself is."""
 
 
 def _object(required: list[str], **properties: Any) -> dict[str, Any]:
@@ -37,6 +32,8 @@ class FileTool:
     description: str
     parameters: dict[str, Any]
     changing = False
+    worker = "runner.guest.tools.worker:main"
+    """The function that does the work, in a child of its own."""
 
     def __init__(self, spawner: Spawner, place: Place) -> None:
         self._spawner = spawner
@@ -49,21 +46,18 @@ class FileTool:
             return ToolResult(str(error), True, {"error": "arguments"})
         return await self.work(checked)
 
-    def order(self) -> Command:
-        """What does the work."""
-        return Command(
+    async def work(self, checked: dict[str, Any]) -> ToolResult:
+        """Has the worker do it."""
+        order = Command(
             argv=[self.name],
             env=self._place.environment,
             cwd=self._place.workspace,
             identity=self._place.owner,
-            call="runner.guest.tools.worker:main",
+            call=self.worker,
             grace=0,
         )
-
-    async def work(self, checked: dict[str, Any]) -> ToolResult:
-        """Has the worker do it."""
         given = json.dumps(checked).encode("ascii")
-        result = await self._spawner.run(self.order(), input=given, timeout=SECONDS, limit=ANSWER_LIMIT)
+        result = await self._spawner.run(order, input=given, timeout=SECONDS, limit=ANSWER_LIMIT)
         if not result.exit.ok or result.stdout.truncated:
             why = words.ending(result.exit, result.timed_out, SECONDS) or "the answer is too large"
             said = words.shown(result.stderr)[-500:].strip()
@@ -256,14 +250,4 @@ class FetchContent(FileTool):
         url={"type": "string", "description": "The address, beginning with https:// or http://"},
         offset={"type": "integer", "description": "Byte to go on from. Default 0.", "minimum": 0, "default": 0},
     )
-
-    def order(self) -> Command:
-        program = (
-            "import sys; sys.path[:0] = sys.argv[1:2]; from runner.guest.tools import fetch; sys.exit(fetch.main())"
-        )
-        return Command(
-            argv=[sys.executable, "-I", "-S", "-B", "-c", program, ROOT],
-            env=self._place.environment,
-            cwd="/",
-            identity=self._place.owner,
-        )
+    worker = "runner.guest.tools.fetch:main"

@@ -62,7 +62,7 @@ class _Writer(HTMLParser):
         elif tag in ("ul", "ol"):
             if len(self._lists) < _DEEPEST:
                 self._lists.append((tag, 0))
-            self._block("\n" if len(self._lists) > 1 else "\n\n")
+            self._block("" if len(self._lists) > 1 else "\n\n")
         elif tag == "li":
             kind, number = self._lists.pop() if self._lists else ("ul", 0)
             self._lists.append((kind, number + 1))
@@ -103,7 +103,7 @@ class _Writer(HTMLParser):
         elif tag in ("ul", "ol"):
             if self._lists:
                 self._lists.pop()
-            self._block("\n" if self._lists else "\n\n")
+            self._block("" if self._lists else "\n\n")
         elif tag in ("td", "th"):
             self._out.append(" | ")
         elif tag in _BLOCKS or (len(tag) == 2 and tag[0] == "h" and tag[1].isdigit()):

@@ -59,7 +59,7 @@ def listed(
             continue
         name = f"{server.name}__{own}"
         schema = tool.get("schema")
-        if not _NAME.fullmatch(name):
+        if not own or not _NAME.fullmatch(name):
             problems.append(f"{own[:80]!r}: no name that a model server takes")
         elif name in names:
             problems.append(f"{own!r}: the name {name} is taken")

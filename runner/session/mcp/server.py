@@ -64,7 +64,10 @@ class Server:
         """Its whole life. Cancelling ends it."""
         try:
             for start in range(1, STARTS + 1):
-                why = await self._live()
+                try:
+                    why = await self._live()
+                except Exception as error:  # the SDK's own, on what no server should send
+                    why = f"broke the connection: {_one_line(error)}"
                 self._running.clear()
                 what = f"the MCP server {self.spec.name} {why}"
                 if start < STARTS:
@@ -128,8 +131,8 @@ class Server:
             except TimeoutError:
                 return f"was not ready within {self.spec.start_timeout:g} s"
             except MCPError as error:
-                await asyncio.sleep(0)
-                return "" if over.done() and not over.result() else f"did not start: {_one_line(error)}"
+                await asyncio.sleep(0)  # the end of its output may be about to be told
+                return over.result() if over.done() else f"did not start: {_one_line(error)}"
             except (ValidationError, ValueError, RuntimeError) as error:
                 return f"does not speak the protocol: {_one_line(error)}"
             self._client = client

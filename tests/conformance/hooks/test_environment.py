@@ -12,6 +12,9 @@ from tests.conformance.hooks.conftest import OWNER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+LONG = 120.0
+"""Seconds, where time is not what is tested: the machine may be busy."""
+
 GUARDS = {
     "preGeneration": lambda chain, call: chain.pre_generation("q"),
     "preToolCall": lambda chain, call: chain.pre_tool_call(call),
@@ -130,10 +133,91 @@ class TestPlanted:
     async def test_the_owner_cannot_read_a_waiting_guards_memory_or_descriptors(self, bench, call):
         attack = "for p in $(find /proc -maxdepth 1 -uid 64001); do ls $p/fd; cat $p/mem; done"
         waits = 'touch "$TMPDIR/up"; while [ ! -e spied ]; do sleep 0.02; done; exit 2'
-        guard = asyncio.create_task(bench.one("preToolCall", waits).pre_tool_call(call()))
+        guard = asyncio.create_task(bench.one("preToolCall", waits, timeout=LONG).pre_tool_call(call()))
         while not (bench.root / "guard-tmp" / "up").exists():
             await asyncio.sleep(0)
-        spy = bench.one("postToolCall", f"n=$( ({attack}) 2>&1 | grep -c 'Permission denied'); echo $n > spied")
+        spy = bench.one(
+            "postToolCall", f"n=$( ({attack}) 2>&1 | grep -c 'Permission denied'); echo $n > spied", timeout=LONG
+        )
         await spy.post_tool_call(call(), "o", False)
         assert (await guard).denied is not None
         assert int((bench.workspace / "spied").read_text()) >= 1
+
+    async def test_the_owner_cannot_stop_or_end_a_waiting_guard(self, bench, call):
+        up = bench.root / "guard-tmp" / "up"
+        waits = 'echo $$ > "$TMPDIR/up"; while [ ! -e shot ]; do sleep 0.02; done; exit 2'
+        guard = asyncio.create_task(bench.one("preToolCall", waits, timeout=LONG).pre_tool_call(call()))
+        while not (up.exists() and up.read_text().endswith("\n")):
+            await asyncio.sleep(0)
+        pid = int(up.read_text())
+        shoot = f"for signal in STOP KILL TERM; do kill -$signal {pid}; done 2> kills; touch shot"
+        await bench.one("postToolCall", shoot, timeout=LONG).post_tool_call(call(), "o", False)
+        assert (await guard).denied is not None
+        assert (bench.workspace / "kills").read_text().count("not permitted") == 3
+
+    async def test_a_stopped_job_with_a_timer_that_wakes_it_does_not_outlive_its_call(self, bench, call):
+        """It sleeps through the end of its call, to act while a guard looks at something else."""
+        mark = f"sbx-test-{os.getpid()}-later"
+        later = f"kill -STOP $$; echo {mark}; touch later"
+        leaves = f"setsid sh -c '{later}' & p=$!; setsid sh -c \"sleep 3; kill -CONT $p; : {mark}\" & sleep 0.2"
+        await bench.one("postToolCall", leaves, timeout=LONG).post_tool_call(call(), "o", False)
+        alive = [pid for pid in os.listdir("/proc") if pid.isdigit() and mark in _command_line(pid)]
+        assert alive == []
+        assert not (bench.workspace / "later").exists()
+
+    async def test_nobody_attaches_to_a_guard_in_its_first_milliseconds(self, bench, call):
+        """A process of the owner's tries every number that the next processes can have, while guards start."""
+        bench.script("attack.py", ATTACK)
+        attack = f"python3 {bench.config}/attack.py {bench.workspace}"
+        attacker = asyncio.create_task(
+            bench.one("postToolCall", attack, timeout=LONG).post_tool_call(call(), "o", False)
+        )
+        while not (bench.workspace / "ready").exists():
+            await asyncio.sleep(0)
+        guards = bench.one("preToolCall", 'echo $$ >> "$TMPDIR/pids"; exit 2', timeout=LONG)
+        tried: set[str] = set()
+        pids: set[str] = set()
+        for _ in range(400):
+            assert (await guards.pre_tool_call(call())).denied is not None
+            pids = set((bench.root / "guard-tmp" / "pids").read_text().split())
+            tried = set((bench.workspace / "refused").read_text().split())
+            if len(pids) >= 40 and pids & tried:
+                break
+        (bench.workspace / "stop").touch()
+        await attacker
+        assert pids & tried, "no guard was ever tried"
+        assert not pids & set((bench.workspace / "opened").read_text().split())
+
+
+ATTACK = """
+import os, sys
+os.chdir(sys.argv[1])
+refused = open("refused", "a", 1)
+opened = open("opened", "a", 1)
+me = os.getpid()
+seen = set()
+open("ready", "w").close()
+while not os.path.exists("stop"):
+    last = int(open("/proc/loadavg").read().split()[-1])
+    for pid in range(last - 6, last + 4):
+        if pid == me:
+            continue
+        try:
+            os.close(os.open(f"/proc/{pid}/mem", os.O_RDWR))
+        except PermissionError:
+            if pid not in seen:
+                seen.add(pid)
+                refused.write(f"{pid}\\n")
+        except OSError:
+            continue
+        else:
+            opened.write(f"{pid}\\n")
+"""
+
+
+def _command_line(pid: str) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

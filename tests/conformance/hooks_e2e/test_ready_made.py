@@ -51,7 +51,7 @@ def test_policy_path_gate_and_redact_guard_one_run(sbx, make_kit, work):
     done = sbx("run", kit, work, "--demo", "-p", "go")
     assert done.code == 0, done.said
     assert [(denied["by"], denied["reason"]) for denied in sbx.events("tool.denied")] == [
-        ("policy", "recursive deletion (rm -r) is not allowed"),
+        ("policy-hook", "recursive deletion (rm -r) is not allowed"),
         ("path_gate", "writes under closed are not allowed"),
         ("path_gate", "writes under closed are not allowed"),
     ]

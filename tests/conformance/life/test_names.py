@@ -47,6 +47,7 @@ def test_a_rerun_goes_on_in_the_same_sandbox_with_its_home_and_says_so(sbx_kept:
     assert len(mine(sbx_kept)) == 2
 
 
+@pytest.mark.slow
 def test_other_controls_never_take_up_a_sandbox_unseen(sbx_kept: Sbx, kit: Path, work: Path) -> None:
     keep(sbx_kept, kit, work, "true", "--network", "bridge", "--name", "life-tests-wide")
     done = sbx_kept("run", kit, work, "--keep", "--demo", "-p", "hi", "--name", "life-tests-wide")
@@ -104,6 +105,7 @@ def test_of_two_runs_with_one_name_one_works(sbx_kept: Sbx, kit: Path, work: Pat
     assert sorted(each.wait(120) for each in both) == [0, 3]
 
 
+@pytest.mark.slow
 def test_a_started_sandbox_is_let_go_for_a_run(sbx_kept: Sbx, kit: Path, work: Path) -> None:
     assert sbx_kept("create", kit, work, "--name", "life-tests-held").code == 0
     assert sbx_kept("start", "life-tests-held").code == 0

@@ -38,11 +38,13 @@ def test_a_result_tells_calls_changes_check_expectations_and_artifacts(sbx: Sbx,
     ("options", "code", "kind"),
     [
         (("-p", "hello", "--expect", "goodbye"), 7, "expectation"),
-        (("-p", "hello", "--expect", "jmespath:usage.no_such_thing"), 7, "expectation"),
+        pytest.param(
+            ("-p", "hello", "--expect", "jmespath:usage.no_such_thing"), 7, "expectation", marks=pytest.mark.slow
+        ),
         (("-p", "hello", "--check", "exit 5"), 7, "expectation"),
-        (("-p", "hello", "--artifact", "no-such-file=x"), 7, "expectation"),
+        pytest.param(("-p", "hello", "--artifact", "no-such-file=x"), 7, "expectation", marks=pytest.mark.slow),
         (("-p", "break", "--check", "touch checked"), 1, "model-http"),
-        (("-p", "hang", "--timeout", "4"), 124, "run-timeout"),
+        (("-p", "hang", "--timeout", "10"), 124, "run-timeout"),
     ],
     ids=["expect", "jmespath", "check", "artifact", "model", "timeout"],
 )

@@ -186,8 +186,8 @@ class TestKeys:
         assert read(f"{key}: false").warnings == ()
 
     def test_the_bash_tool_can_be_switched_off(self, read):
-        assert read("bashTool: false").to_wire().tools == ()
-        assert read("{}").to_wire().tools == ("bash",)
+        assert "bash" not in read("bashTool: false").to_wire().tools
+        assert read("{}").to_wire().tools[0] == "bash"
 
 
 class TestYoloAndTrace:

@@ -81,6 +81,7 @@ class TestRefused:
             ("{command: x, persistent: 1}", "`persistent`: must be true or false"),
             ("{command: x, where: cloud}", "`where`: 'cloud' is not allowed; allowed: sandbox, host"),
             ("{command: x, name: 'a b'}", "`name`: 'a b' is not a name"),
+            ("{command: x, name: policy}", "`name`: 'policy' is who else may deny a call"),
             ("{command: x, where: host, persistent: true}", "`where: host` and `persistent` do not go together"),
             ("{command: x, where: host, user: owner}", "on the host a hook runs as you"),
             ("x", "must be a mapping"),

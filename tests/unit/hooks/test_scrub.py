@@ -48,7 +48,13 @@ def test_what_has_the_form_of_a_secret_is_masked(text, secret):
 
 @pytest.mark.parametrize(
     "text",
-    ["the token is missing", "no such key: name", "password: required", "rm -rf is not allowed", "/a/b:12: syntax error"],
+    [
+        "the token is missing",
+        "no such key: name",
+        "password: required",
+        "rm -rf is not allowed",
+        "/a/b:12: syntax error",
+    ],
 )
 def test_ordinary_words_about_secrets_stay(text):
     assert mask_secrets(text) == text

@@ -121,3 +121,36 @@ def test_a_mistake_on_the_command_line_is_one_message(
 def test_a_mistake_is_json_where_json_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["ls", "--json", "--no-such"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "usage"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_changes_no_code_and_crashes_nothing(closed: str, tmp_path: Path) -> None:
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(REPO),
+        "XDG_STATE_HOME": str(tmp_path),
+        "DOCKER_HOST": "unix:///no/such/socket",
+    }
+    line = f"exec {sys.executable} -m runner ls {closed}"
+    done = subprocess.run(["sh", "-c", line], env=environ, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (4, False)
+    assert not (tmp_path / "sbx" / "last-crash.txt").exists()
+
+
+def test_a_name_that_is_a_path_neither_stops_a_prune_nor_is_opened(tmp_path: Path) -> None:
+    from runner.sandbox import owner
+    from runner.sandbox.removing import leftovers
+
+    here = owner.current()
+    dead = owner.Owner(here.host, here.boot, here.namespace, 2**22 - 3, 1).label()
+
+    class Engine:
+        def get(self, path: str, **_: object) -> object:
+            if path.startswith("/containers"):
+                labels = {"dev.sbx.sandbox": "../../evil", "dev.sbx.owner": dead}
+                return [{"Id": "a" * 64, "Names": ["/x"], "Labels": labels, "State": "created", "Created": 1}]
+            return {"Volumes": None} if path.startswith("/volumes") else []
+
+    found = leftovers(Engine(), tmp_path / "locks")  # type: ignore[arg-type]
+    assert [(each.kind, each.name) for each in found] == [("container", "../../evil")]
+    assert list(tmp_path.rglob("*evil*")) == []

@@ -153,7 +153,15 @@ EVENT = st.one_of(
     st.builds(lambda s: end(s), st.sampled_from(["completed", "failed", "cancelled"])),
     st.just(("turn.blocked", {"reason": "r", "response": "no"})),
     st.just(("turn.start", {"turn": 1})),
-    st.builds(lambda k: ("context.compacted", {"summary": "s", "keep": k}), st.integers(-1, 9)),
+    st.builds(
+        lambda k, a: ("context.compacted", {"summary": "s", "keep": k, "answered": a}),
+        st.integers(-1, 9),
+        st.booleans(),
+    ),
+    st.builds(lambda k: ("context.pruned", {"keep": k}), st.integers(-1, 9)),
+    st.just(("turn.pushed", {"prompt": "more"})),
+    st.just(("tool.note", {"id": "1", "text": " note"})),
+    st.builds(lambda r: ("message.kept", {"role": r, "content": "other"}), st.sampled_from(["user", "tool", "x"])),
     st.sampled_from([("tool.end", {}), ("model.answer", {"calls": [1, {}]}), ("turn.question", {"prompt": None})]),
 )
 

@@ -25,7 +25,7 @@ class Schema:
     """
 
     def __init__(self, schema: Mapping[str, Any], place: str = "structuredOutput") -> None:
-        import jsonschema
+        import jsonschema  # type: ignore[import-untyped]
         import referencing
         import referencing.exceptions
 
@@ -57,15 +57,15 @@ class Schema:
         except (ValueError, RecursionError) as error:
             return "", f"it is not JSON: {error}" if text else "it is empty"
         try:
-            error = self._best(self._validator.iter_errors(value))
+            found = self._best(self._validator.iter_errors(value))
         except self._unresolvable as unresolvable:
             return "", f"the schema refers to what is not in it: {unresolvable}"
         except RecursionError:
             return "", "it is nested too deeply"
-        if error is None:
+        if found is None:
             return text, ""
-        where = error.json_path if error.absolute_path else "the value"
-        return "", f"{where}: {error.message[:500]}"
+        where = found.json_path if found.absolute_path else "the value"
+        return "", f"{where}: {found.message[:500]}"
 
 
 def _no_constant(name: str) -> None:
