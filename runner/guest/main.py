@@ -470,7 +470,7 @@ def _possible(tools: tuple[str, ...], hello: m.Hello) -> list[str]:
     missing = set()
     if not hello.interactive:
         missing.add("ask_user")
-    if hello.network == "none":
+    if hello.network in ("none", CLOSED):
         missing.add("fetch_content")
     return [name for name in tools if name not in missing]
 
