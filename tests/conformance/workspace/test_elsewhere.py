@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.main.conftest import TIMEOUT, Sbx
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("place", ["work", "work/only-here"])
