@@ -35,6 +35,15 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("sbx shell NAME", "bash in the workspace"),
         ("sbx shell --entrypoint NAME", "the agent that a public kit was written for"),
     ),
+    "diff": (
+        ("sbx diff NAME", "a patch, for git apply"),
+        ("sbx diff NAME --name-only src/", "which files below src"),
+    ),
+    "apply": (
+        ("sbx apply NAME", "all but what you have changed too"),
+        ("sbx apply NAME src/ --interactive", "asks about each file"),
+    ),
+    "export": (("sbx export NAME ./by-agent", "all files, and the git history"),),
     "cp": (
         ("sbx cp NAME:report.txt .", "out; relative paths start at the workspace"),
         ("sbx cp ./data NAME:/tmp/", "in; belongs to the workspace's owner"),

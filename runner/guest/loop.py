@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -128,6 +128,8 @@ class Loop:
         emit: takes each event.
         consent: the agent's rules, and the way to a person, asked when the agent is not `yolo` or a hook wants it.
         form: what the answer must be like; None for any text.
+        recorded: returns when the record has every event so far. A call that changes something begins after that: were
+            the host killed before it wrote the call down, a resumed model would not know of it, and make it again.
     """
 
     def __init__(
@@ -141,6 +143,7 @@ class Loop:
         emit: Emit,
         consent: Consent,
         form: Form | None = None,
+        recorded: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self.agent = agent
         self.history = history
@@ -151,6 +154,7 @@ class Loop:
         self._emit = emit
         self._consent = consent
         self._form = form
+        self._recorded = recorded
         self._steering: list[str] = []
         self._meter = room.Meter()
         self._measure()
@@ -582,6 +586,8 @@ class Loop:
         self._emit("tool.start", start)
         if pre.result is not None:
             return pre.result, pre.result_is_error, {"ms": 0.0, "by": "hook"}
+        if self._recorded and self._tools[call.name].changing:
+            await self._recorded()
         started = time.monotonic()
         try:
             result = await self._tools[call.name].run(dict(pre.input), call.id)

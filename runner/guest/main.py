@@ -308,7 +308,18 @@ class Guest:
         )
         rules = agent.extra.get("consent", {})
         consent = Consent(self.ask, hello.workspace, rules.get("allow", ()), rules.get("deny", ()))
-        self._loop = Loop(agent, History(hello.history), system, hooks, self, tools, self._emit, consent, form)
+        self._loop = Loop(
+            agent,
+            History(hello.history),
+            system,
+            hooks,
+            self,
+            tools,
+            self._emit,
+            consent,
+            form,
+            recorded=lambda: self._request("recorded", {}),
+        )
         self._emit("guest.started", {"tools": [t.name for t in tools], "system_bytes": len(system.encode())})
         for folder in hello.volumes:
             self._task(self._watch_disk(folder, hello.disk, hello.disk_files))
@@ -459,7 +470,7 @@ def _possible(tools: tuple[str, ...], hello: m.Hello) -> list[str]:
     missing = set()
     if not hello.interactive:
         missing.add("ask_user")
-    if hello.network == "none":
+    if hello.network in ("none", CLOSED):
         missing.add("fetch_content")
     return [name for name in tools if name not in missing]
 

@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,11 +152,6 @@ def changed(before: Look, after: Look) -> tuple[Acting, ...]:
         for path, (kind, state) in sorted(after.found.items())
         if state and before.found.get(path) != (kind, state)
     )
-
-
-def of_names(names: Iterable[str]) -> tuple[Acting, ...]:
-    """Those of some names that act, by path."""
-    return tuple(Acting(name, _WHY[kind]) for name in sorted(names) if (kind := kind_of(name)))
 
 
 def _walk(folder: Path, below: str, seen: Look) -> Iterator[tuple[str, Path, os.stat_result]]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from runner.engine import Engine
 from runner.errors import UsageError
 from runner.sandbox import transfer
-from runner.sandbox.acting import Acting, kind_of, of_names, why
+from runner.sandbox.acting import Acting, kind_of, why
 from runner.sandbox.cloning import Baseline
 from runner.sandbox.host_git import HostGit, environment
 from runner.sandbox.transfer import Refused, Report
@@ -113,13 +113,19 @@ def _compare(folder: Path, report: Report, baseline: Baseline) -> Changes:
             continue
         kind = "added" if not before else "deleted" if not after else "modified"
         here = transfer.fingerprint(source, name) if source.is_dir() else before
-        acts = kind_of(name)
+        # Git takes a folder with these in it for a repository when it is started there.
+        bare = name.endswith("/config") and name.removesuffix("config") + "HEAD" in now
+        acts = "git" if bare else kind_of(name)
         found.append(Change(name, kind, here not in (before, after), why(acts) if acts else ""))
     for name in now.keys() - {change.path for change in found}:
         (folder / name).unlink()
     listed = tuple(found)
     return Changes(
-        listed, folder, baseline, tuple(report.refused), of_names(c.path for c in listed if c.kind != "deleted")
+        listed,
+        folder,
+        baseline,
+        tuple(report.refused),
+        tuple(Acting(c.path, c.acts) for c in listed if c.acts and c.kind != "deleted"),
     )
 
 

@@ -279,7 +279,8 @@ class Ask:
     """Something that the host answers with a Reply of the same id.
 
     For a person: `kind` is `consent` or `question`. For the host itself: `mcp` (call a tool of an MCP server),
-    `schema` (is this text an answer as `structuredOutput` wants it).
+    `schema` (is this text an answer as `structuredOutput` wants it), `recorded` (answered at once: messages are dealt
+    with in their order, so the record has every event before it).
     """
 
     id: int

@@ -278,3 +278,18 @@ async def test_a_server_that_was_gone_for_one_question_is_asked_by_the_next(make
     assert "half" in done.answer
     assert (await bench.turn("two", say("here again"))).answer == "here again"
     bench.valid()
+
+
+async def test_a_call_that_changes_something_begins_only_when_the_record_has_it(make: Make) -> None:
+    """Else a host that is killed in between would have a resumed model make the call again."""
+    bench = await make()
+    seen: list[tuple[str, bool]] = []
+
+    async def recorded() -> None:
+        await asyncio.sleep(0.1)
+        seen.append((bench.names[-1], (bench.workspace / "made").exists()))
+
+    bench.loop._recorded = recorded
+    await bench.turn("q", say("", bash("touch made")), say("", ("plan", {"steps": []})), say("ok"))
+    assert seen == [("tool.start", False)]
+    assert (bench.workspace / "made").exists()

@@ -51,7 +51,7 @@ def test_every_listed_command_has_an_example_or_is_a_group() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["sbx", "ex"], ["exec"]),
+        (["sbx", "exe"], ["exec"]),
         (["sbx", "run", "--exp"], ["--expect"]),
         (["sbx", "run", "hooks-d"], ["hooks-demo"]),
         (["sbx", "session", "expo"], ["export"]),
