@@ -74,15 +74,24 @@ def test_on_a_bridge_a_server_of_the_loopback_only_refuses_and_the_message_says_
     assert "127.0.0.1" in done.stderr
 
 
-def test_the_container_has_only_a_loopback_and_no_port_for_the_model(sbx: Sbx, kit: Path) -> None:
-    command = "ls /sys/class/net; cat /proc/net/tcp /proc/net/tcp6 | wc -l"
-    with ScriptedServer(_calls(command)) as server:
+def test_a_tool_has_only_a_loopback_and_no_way_to_the_model(sbx: Sbx, kit: Path) -> None:
+    """Neither by a port in the container nor by the gateway's proxy, which is the only thing that listens there."""
+    script = """
+        ls /sys/class/net
+        for how in '--noproxy *' '-x http://127.0.0.1:3128'; do
+            curl -s -o /dev/null -w '%{http_code}\\n' $how http://127.0.0.1:PORT/v1/models
+        done
+        awk 'FNR > 1 && $4 == "0A" { print $2 }' /proc/net/tcp /proc/net/tcp6
+    """
+    with ScriptedServer(lambda request: _calls(script.replace("PORT", str(server.port)))(request)) as server:
         done = sbx("run", kit, sbx.root / "work", "--base-url", server.url, "-p", "look")
+        asked = [request for request in server.requests if request.path.endswith("/models")]
     assert done.code == 0, done.said
     (end,) = sbx.events("tool.end")
-    interfaces, lines = end["output"].split()
-    assert interfaces == "lo"
-    assert lines == "2"  # the two headings, no socket at all
+    interfaces, direct, by_proxy, *listening = end["output"].split()
+    assert (interfaces, direct, by_proxy) == ("lo", "000", "403")
+    assert listening == ["0100007F:0C38"]  # 127.0.0.1:3128
+    assert len(asked) == 1  # the agent loop's own
 
 
 def test_a_server_that_is_cut_off_in_mid_stream_is_an_error_and_what_came_is_kept(sbx: Sbx, kit: Path) -> None:
