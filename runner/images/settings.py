@@ -288,6 +288,7 @@ def _sources() -> list[str]:
     try:
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside = cache.with_name(f".{cache.name}.{os.getpid()}")
+        aside.touch(0o600)  # a mirror's address may hold a password
         aside.write_text("\n".join([stamp, *lines]) + "\n", "utf-8")
         aside.replace(cache)
     except OSError:
