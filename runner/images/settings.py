@@ -33,6 +33,7 @@ CLIENT_TIMEOUT = 10
 """Seconds for apt-config to print its settings."""
 PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 MASK = "***"
+APT_PLACES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d", "/var/lib/apt/lists")
 DISTRIBUTIONS = ("Debian", "Ubuntu")
 """Origins, as Release files name them."""
 
@@ -271,7 +272,38 @@ def _apt() -> list[str]:
 
 
 def _sources() -> list[str]:
-    """Where this host's apt takes the distribution's own packages from; the Release file says whose they are."""
+    """Where this host's apt takes the distribution's own packages from; the Release file says whose they are.
+
+    Asking apt takes seconds on a busy machine, so its answer is remembered until one of its folders changes.
+    """
+    stamp = " ".join(f"{path}:{_changed(path)}" for path in APT_PLACES)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sbx" / "apt-sources"
+    try:
+        known, *lines = cache.read_text("utf-8").splitlines()
+        if known == stamp:
+            return lines
+    except (OSError, ValueError):
+        pass
+    lines = _asked_sources()
+    try:
+        cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = cache.with_name(f".{cache.name}.{os.getpid()}")
+        aside.touch(0o600)  # a mirror's address may hold a password
+        aside.write_text("\n".join([stamp, *lines]) + "\n", "utf-8")
+        aside.replace(cache)
+    except OSError:
+        pass  # then it is asked again
+    return lines
+
+
+def _changed(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116  # a number is all that is wanted
+    except OSError:
+        return 0
+
+
+def _asked_sources() -> list[str]:
     form = "$(ORIGIN)|$(RELEASE)|$(REPO_URI)|$(COMPONENT)"
     command = ["apt-get", "indextargets", "--format", form, "Created-By: Packages"]
     try:

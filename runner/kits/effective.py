@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.errors import NotFoundError
 from runner.kits import agent as agents
 from runner.kits import hooks
 from runner.kits.arguments import parse_kit_arguments
 from runner.kits.compose import compose
 from runner.kits.find import Finder
 from runner.kits.inspect import inspect
+from runner.kits.load import load_kit
 from runner.kits.plan import Plan
 from runner.wire.agent import Hook
 
+BARE = "shell"
+"""The ready-made sandbox kit with nothing but a shell."""
 HOOKS_NAME = "hooks.yaml"
 """Beside a mixin's spec: the hooks that it brings."""
 
@@ -29,7 +33,7 @@ def effective(
     """The plan of `runner.kits.inspect`, with `image`, `agent` and `hooks`, ready for JSON.
 
     Args:
-        kit: name or folder of a sandbox kit.
+        kit: name or folder of a sandbox kit; a mixin is shown on the bare one.
         kits: further mixins.
         kit_args: values for arguments, each `[KIT.]NAME=VALUE`.
         environ: where kits are looked for, and the agent's switches.
@@ -39,6 +43,10 @@ def effective(
         NotFoundError, ConfigError, UsageError: as `compose`.
     """
     finder = Finder(dict(environ))
+    note = ""
+    if _is_mixin(kit, finder):
+        note = f"{kit} is a mixin: it is shown on the sandbox kit {BARE}"
+        kit, kits = BARE, (kit, *kits)
     folder = finder.locate(kit, "sandbox").folder
     plan = compose(kit, kits, arguments=parse_kit_arguments(kit_args), finder=finder, checking=True)
     agent = agents.load_folder(folder, environ)
@@ -72,5 +80,16 @@ def effective(
         }
         for hook in wire.hooks
     ]
-    document["warnings"] += list(agent.warnings)
+    document["warnings"] += [*agent.warnings, *([note] if note else [])]
     return document
+
+
+def _is_mixin(kit: str, finder: Finder) -> bool:
+    try:
+        location = finder.locate(kit, "sandbox")
+    except NotFoundError as error:
+        try:
+            location = finder.locate(kit, "mixin")
+        except NotFoundError:
+            raise error from None
+    return load_kit(location.folder, origin=location.origin, root=location.root, checking=True).spec.kind == "mixin"
