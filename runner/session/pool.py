@@ -14,7 +14,6 @@ from itertools import islice
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from runner.errors import SbxError
 from runner.session.booted import Booted
 
 Kind = TypeVar("Kind", bound=Hashable)
@@ -81,7 +80,7 @@ class Pool(Generic[Kind]):
         while task:
             try:
                 booted = await asyncio.shield(task)
-            except SbxError:
+            except Exception:  # a full disk as well as an engine's error: making one for himself tells it
                 break
             except asyncio.CancelledError:
                 self._discard(task)
@@ -112,7 +111,7 @@ async def _made(making: Awaitable[Booted]) -> Booted:
 
 async def _end(task: asyncio.Task[Booted]) -> None:
     task.cancel()
-    with contextlib.suppress(SbxError, asyncio.CancelledError):
+    with contextlib.suppress(Exception, asyncio.CancelledError):
         await (await task).end()
 
 

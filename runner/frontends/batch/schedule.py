@@ -89,7 +89,7 @@ class Batch:
         attempt = 0
         while True:
             attempt += 1
-            started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time()))
             clock = time.monotonic()
             try:
                 result = await self._run(line)

@@ -17,7 +17,7 @@ import yaml
 from runner.scripted.answers import Say
 from runner.scripted.server import ScriptedServer
 from tests.conformance.batch.conftest import Batches, batches
-from tests.conformance.main.conftest import BUILD_TIMEOUT, REPO, Done, engine, kit, nothing_is_left, sbx
+from tests.conformance.main.conftest import BUILD_TIMEOUT, REPO, Done, Sbx, engine, kit, nothing_is_left, sbx
 
 __all__ = ["batches", "engine", "kit", "nothing_is_left", "sbx"]
 
@@ -53,9 +53,6 @@ class Project:
         self.programs = programs
         self.env = {"PATH": f"{programs}:{os.environ['PATH']}", "MODEL_URL": server.url}
 
-        built = self.sbx("run", agent, self.folder, "--demo", "-q", "-p", "hello", timeout=BUILD_TIMEOUT)
-        assert built.code == 0, built.said
-
     def shell(self, script: str, *flags: str, env: dict[str, str] | None = None) -> Done:
         """As GitHub and GitLab start it: bash that ends with the first failure."""
         run = subprocess.run(
@@ -66,8 +63,18 @@ class Project:
         return Done(run.returncode, run.stdout, run.stderr)
 
 
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The agent's image, built before any clock runs. Its tag depends on no path but the kit's name."""
+    root = tmp_path_factory.mktemp("build")
+    (root / "reviewer").mkdir()
+    (root / "reviewer" / "agent.yaml").write_text("provider: llmman\nmodel: scripted\n")
+    built = Sbx(root)("run", root / "reviewer", root, "--demo", "-q", "-p", "hello", timeout=BUILD_TIMEOUT)
+    assert built.code == 0, built.said
+
+
 @pytest.fixture
-def project(batches: Batches, server: ScriptedServer) -> Project:
+def project(batches: Batches, server: ScriptedServer, image: None) -> Project:
     return Project(batches, server)
 
 
