@@ -78,9 +78,8 @@ def test_a_tool_has_only_a_loopback_and_no_way_to_the_model(sbx: Sbx, kit: Path)
     """Neither by a port in the container nor by the gateway's proxy, which is the only thing that listens there."""
     script = """
         ls /sys/class/net
-        for how in '--noproxy *' '-x http://127.0.0.1:3128'; do
-            curl -s -o /dev/null -w '%{http_code}\\n' $how http://127.0.0.1:PORT/v1/models
-        done
+        curl -s -o /dev/null -w '%{http_code} ' --noproxy '*' http://127.0.0.1:PORT/v1/models
+        curl -s -o /dev/null -w '%{http_code} ' --noproxy '' -x http://127.0.0.1:3128 http://127.0.0.1:PORT/v1/models
         awk 'FNR > 1 && $4 == "0A" { print $2 }' /proc/net/tcp /proc/net/tcp6
     """
     with ScriptedServer(lambda request: _calls(script.replace("PORT", str(server.port)))(request)) as server:
