@@ -49,7 +49,8 @@ def batch(
 
     The code is 7 when any line failed.
     """
-    from runner.cli import batching, launch
+    from runner import launch
+    from runner.cli import batching
     from runner.errors import UsageError
 
     if timeout is not None and timeout <= 0:

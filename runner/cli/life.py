@@ -48,7 +48,7 @@ def create(
     as_json: bool = typer.Option(False, "--json", help=JSON),
 ) -> None:
     """Make a kept sandbox, and start nothing in it."""
-    from runner.cli import launch
+    from runner import launch
     from runner.cli.run import build_progress
     from runner.cli.running import run_async
     from runner.frontends.document import dumps
