@@ -59,6 +59,9 @@ def run(
     hook: list[str] = typer.Option([], "--hook", help="EVENT=COMMAND; runs after the agent's own. Repeatable."),
     kit: list[str] = typer.Option([], "--kit", help="A further mixin. Repeatable."),
     kit_arg: list[str] = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable."),
+    kit_args_file: Path | None = typer.Option(
+        None, "--kit-args-file", help="File of [KIT.]NAME=VALUE lines, or YAML; --kit-arg wins."
+    ),
     strict: bool = typer.Option(False, "--strict", help="Kits that clash are an error."),
     grant: list[str] = typer.Option([], "--grant", help="Allow what a kit asks for beyond the default. Repeatable."),
     mount: list[str] = typer.Option([], "--mount", help="SOURCE[:TARGET[:ro]]; a further folder. Repeatable."),
@@ -85,6 +88,7 @@ def run(
     from runner import launch
     from runner.cli import outcome
     from runner.errors import SbxError, UsageError
+    from runner.kits.arguments import kit_arguments
     from runner.launch import existing
 
     question = read_prompt(prompt) if prompt is not None else None
@@ -129,7 +133,7 @@ def run(
         grants=grant,
         hooks=hook,
         kits=kit,
-        kit_args=kit_arg,
+        kit_args=kit_arguments(kit_arg, kit_args_file),
         strict=strict,
         model=model,
         base_url=base_url,
