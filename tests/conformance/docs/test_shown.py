@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from runner.gateway import grants
 from tests.conformance.docs.shown import (
     DOCS,
     REPO,
+    Line,
     all_options,
     command_lines,
     find,
@@ -23,11 +25,14 @@ from tests.conformance.docs.shown import (
 )
 
 FOREIGN = {
+    "--": "ends the options everywhere",
     "--cap-drop": "the engine's",
     "--no-same-owner": "tar's",
     "--read-only": "the engine's",
 }
 """Options in running text that are other programs', and whose."""
+SHELL = {'"$how"': "--resume", "sbx --version": "sbx doctor"}
+"""What the shell puts into a line; and `--version`, which is answered before there is a command line."""
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPO)))
 
 
@@ -36,7 +41,7 @@ def test_every_command_line_is_understood(page: Path) -> None:
     wrong = []
     for line in command_lines(page):
         try:
-            understand(line.arguments)
+            understand(shell_words(line))
         except Exception as error:
             wrong.append(f"{line}\n    {getattr(error, 'message', error)}")
     assert not wrong, "\n".join(wrong)
@@ -47,7 +52,7 @@ def test_every_command_and_option_in_the_text_exists(page: Path) -> None:
     known = all_options()
     wrong = []
     for span in in_text(page):
-        words = span.split()
+        words = span.split() or [""]
         if words[0] == "sbx" and len(words) > 1 and re.fullmatch(r"[a-z|]+", words[1]):
             for name in words[1].split("|"):
                 wrong += unknown([name, *words[2:]], span)
@@ -55,6 +60,13 @@ def test_every_command_and_option_in_the_text_exists(page: Path) -> None:
             option = re.split(r"[=\[,]", words[0])[0]
             wrong += [span] if option not in known and option not in FOREIGN else []
     assert not wrong, wrong
+
+
+def shell_words(line: Line) -> list[str]:
+    text = line.text
+    for shown, meant in SHELL.items():
+        text = text.replace(shown, meant)
+    return replace(line, text=text).arguments
 
 
 def unknown(words: list[str], span: str) -> list[str]:
@@ -107,3 +119,10 @@ def test_each_dependency_has_its_line() -> None:
 
 def test_each_grant_has_its_line() -> None:
     assert first_column(DOCS / "reference" / "grants.md") == set(grants.NAMES)
+
+
+def test_each_event_has_its_line() -> None:
+    told = (DOCS / "reference" / "record.md").read_text(encoding="utf-8").partition("## Events")[2]
+    shown = set(re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| (`.+?) \|", told, re.MULTILINE))))
+    source = "".join(path.read_text(encoding="utf-8") for path in (REPO / "runner").rglob("*.py"))
+    assert shown == set(re.findall(r"(?:\bemit|_emit|\bEvent)\(\s*\"([a-z.]+)\"", source))
