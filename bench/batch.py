@@ -27,10 +27,13 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from runner.cli.launch import Options, Prepared, locks_of, order_ahead, prepare
-from runner.cli.shared import Shared
 from runner.engine import Engine, connect
 from runner.images.build import Image, ensure
+from runner.launch.locks import locks_of
+from runner.launch.options import Options
+from runner.launch.orders import order_ahead
+from runner.launch.prepared import Prepared, prepare
+from runner.launch.shared import Shared
 from runner.sandbox.container import Sandbox
 from runner.scripted.answers import Answer, Pause, Raw, Say
 from runner.scripted.request import Request

@@ -151,8 +151,9 @@ def main() -> None:
             (work / "inside.py").write_text(INSIDE)
             sandbox(kit, work, port)
             sys.path.insert(0, str(MODULE))
-            from runner.cli.launch import Options, prepare
             from runner.images.build import tag
+            from runner.launch.options import Options
+            from runner.launch.prepared import prepare
 
             image = tag(prepare(Options(sandbox=str(kit), workspace=work)).what.plan)
             with network() as on:

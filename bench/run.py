@@ -49,9 +49,10 @@ def main() -> None:
         (work / "todo.txt").write_text("nothing\n")
         run = [SBX, "run", str(kit), str(work), "--rm", "--demo", "-p", "What is in todo.txt?"]
         subprocess.run(run, check=True, capture_output=True)
-        from runner.cli.launch import Options, prepare
         from runner.engine import connect
         from runner.images.build import ensure, tag
+        from runner.launch.options import Options
+        from runner.launch.prepared import prepare
 
         image = tag(prepare(Options(sandbox=str(kit), workspace=work)).what.plan)
         compare("run", lambda: timed(run), lambda: timed(["docker", "run", "--rm", image, "true"]), 3.5, rounds)

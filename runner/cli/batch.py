@@ -30,6 +30,9 @@ def batch(
     hook: list[str] = typer.Option([], "--hook", help="EVENT=COMMAND; runs after the agent's own. Repeatable."),
     kit: list[str] = typer.Option([], "--kit", help="A further mixin. Repeatable."),
     kit_arg: list[str] = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable."),
+    kit_args_file: Path | None = typer.Option(
+        None, "--kit-args-file", help="File of [KIT.]NAME=VALUE lines, or YAML; --kit-arg wins."
+    ),
     strict: bool = typer.Option(False, "--strict", help="Kits that clash are an error."),
     network: str = typer.Option("none", "--network", help="none, packages, open, or bridge: the engine's own network."),
     allow: list[str] = typer.Option([], "--allow", help="HOST[:PORT] that a sandbox may reach. Repeatable."),
@@ -49,8 +52,10 @@ def batch(
 
     The code is 7 when any line failed.
     """
-    from runner.cli import batching, launch
+    from runner import launch
+    from runner.cli import batching
     from runner.errors import UsageError
+    from runner.kits.arguments import kit_arguments
 
     if timeout is not None and timeout <= 0:
         raise UsageError("--timeout must be more than 0")
@@ -70,7 +75,7 @@ def batch(
         grants=grant,
         hooks=hook,
         kits=kit,
-        kit_args=kit_arg,
+        kit_args=kit_arguments(kit_arg, kit_args_file),
         strict=strict,
         model=model,
         base_url=base_url,

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from runner.cli import launch
-from runner.cli.launch import Options, Prepared
+from runner import launch
 from runner.cli.outcome import Outcome, Wanted
 from runner.cli.running import run_async
-from runner.cli.shared import Shared
 from runner.engine import Engine
 from runner.errors import EngineError, ExpectationError, Interrupted, SbxError, TurnError, UsageError
 from runner.frontends.batch.lines import Line, load
@@ -27,6 +25,9 @@ from runner.frontends.progress import BuildProgress
 from runner.frontends.terminal import Output, Styled
 from runner.images.build import Image
 from runner.images.events import ignore
+from runner.launch.options import Options
+from runner.launch.prepared import Prepared
+from runner.launch.shared import Shared
 from runner.session.expectations import Expectation
 from runner.session.session import Session
 

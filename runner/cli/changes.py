@@ -147,8 +147,8 @@ def _found(name: str) -> tuple[Engine, Listed]:
 @contextmanager
 def _copy_of(name: str) -> Iterator[tuple[Changes, Path]]:
     """The changes of a sandbox's copy, and the folder in which its baseline is kept."""
-    from runner.cli.workplace import baseline, clones
     from runner.errors import UsageError
+    from runner.launch.workplace import baseline, clones
     from runner.sandbox import changes
     from runner.session.state import Folders
 

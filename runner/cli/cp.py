@@ -19,12 +19,12 @@ def cp(
     What comes out is made with your own rights: links that lead out of the copy, devices and pipes are left out and
     named, owners and setuid bits do not travel. What goes in belongs to the workspace's owner.
     """
-    from runner.cli.entering import enter
     from runner.cli.running import run_async
     from runner.errors import UsageError
     from runner.frontends.document import dumps
     from runner.frontends.safe import safe_line
     from runner.frontends.terminal import Output, Styled
+    from runner.launch.entering import enter
     from runner.session.copying import copy
     from runner.session.copying.folder import Written
 

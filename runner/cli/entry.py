@@ -79,9 +79,9 @@ def hold(name: str = typer.Argument(..., help=NAME)) -> int:
     import asyncio
     import json
 
-    from runner.cli.entering import enter
     from runner.cli.running import run_async
     from runner.errors import SbxError
+    from runner.launch.entering import enter
 
     async def work() -> None:
         let_go = asyncio.Event()
@@ -121,8 +121,8 @@ def variables(given: list[str]) -> dict[str, str]:
 
 
 def _run(name: str, order: object) -> int:
-    from runner.cli.entering import enter
     from runner.cli.running import run_async
+    from runner.launch.entering import enter
     from runner.session.commands import Order, run_joined
 
     assert isinstance(order, Order)
@@ -136,9 +136,10 @@ def _run(name: str, order: object) -> int:
 
 def _entrypoint(name: str, on_terminal: bool) -> list[str]:
     """What a public kit's `sandbox.entrypoint` and `command` start."""
-    from runner.cli.existing import find
-    from runner.cli.launch import Options, read_kit
     from runner.errors import NotFoundError, UsageError
+    from runner.launch.existing import find
+    from runner.launch.options import Options
+    from runner.launch.what import read_kit
 
     kept = find(name, os.environ)
     if kept is None:

@@ -92,14 +92,18 @@ def list_hooks(
     hook: list[str] = typer.Option([], "--hook", help="EVENT=COMMAND, as with `sbx run`. Repeatable."),
     kit: list[str] = typer.Option([], "--kit", help="A further mixin. Repeatable."),
     kit_arg: list[str] = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable."),
+    kit_args_file: Path | None = typer.Option(
+        None, "--kit-args-file", help="File of [KIT.]NAME=VALUE lines, or YAML; --kit-arg wins."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """List the hooks of a sandbox in the order they will run."""
     from runner.cli.hook_trying import chain_of
     from runner.frontends.hooks import chain_lines, chain_rows
     from runner.frontends.terminal import Output
+    from runner.kits.arguments import kit_arguments
 
-    hooks = chain_of(sandbox, hooks=hook, kits=kit, kit_args=kit_arg)
+    hooks = chain_of(sandbox, hooks=hook, kits=kit, kit_args=kit_arguments(kit_arg, kit_args_file))
     if as_json:
         print(json.dumps(chain_rows(hooks), indent=2))
     else:

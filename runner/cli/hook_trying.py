@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from runner.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from runner.cli.launch import Prepared
     from runner.kits.readymade import Program, Sample
+    from runner.launch.prepared import Prepared
     from runner.session.session import Session
     from runner.wire.agent import Hook
 
@@ -164,8 +164,9 @@ async def _sample(program: Program, session: Session, case: Sample, number: int)
 
 def chain_of(sandbox: str, *, hooks: Sequence[str], kits: Sequence[str], kit_args: Sequence[str]) -> tuple[Hook, ...]:
     """A sandbox's hooks in the order they will run. Looking grants nothing and needs no grant."""
-    from runner.cli import existing, launch
+    from runner import launch
     from runner.gateway.grants import NAMES
+    from runner.launch import existing
 
     asked = existing.resolve(launch.Options(sandbox, hooks=hooks, kits=kits, kit_args=kit_args))
     with tempfile.TemporaryDirectory(prefix="sbx-hooks-") as folder:
@@ -177,7 +178,7 @@ def chain_of(sandbox: str, *, hooks: Sequence[str], kits: Sequence[str], kit_arg
 @contextmanager
 def _prepared(program: Program, sandbox: str, workspace: Path | None) -> Iterator[tuple[Prepared, Path]]:
     """A run that will have the program's files as its kit, and a workspace that is nobody's."""
-    from runner.cli import launch
+    from runner import launch
     from runner.kits.readymade import lay_kit, lay_playground
 
     with tempfile.TemporaryDirectory(prefix="sbx-hook-test-") as name:
@@ -200,7 +201,7 @@ def _prepared(program: Program, sandbox: str, workspace: Path | None) -> Iterato
 def _in_session(
     program: Program, sandbox: str, workspace: Path | None, work: Callable[[Session, Path], Awaitable[Result]]
 ) -> Result:
-    from runner.cli import launch
+    from runner import launch
     from runner.cli.running import run_async
     from runner.frontends.progress import BuildProgress
     from runner.frontends.terminal import Output

@@ -22,6 +22,7 @@ JSON = typer.Option(False, "--json", help="Print JSON.")
 QUIET = typer.Option(False, "-q", "--quiet", help="Show no progress.")
 KITS = typer.Option([], "--kit", help="A further mixin. Repeatable.")
 KIT_ARGS = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable.")
+KIT_ARGS_FILE = typer.Option(None, "--kit-args-file", help="File of [KIT.]NAME=VALUE lines, or YAML; --kit-arg wins.")
 
 
 @app.command("build")
@@ -29,6 +30,7 @@ def build(
     kit: str = typer.Argument(..., help="A kit's name or folder."),
     kits: list[str] = KITS,
     kit_arg: list[str] = KIT_ARGS,
+    kit_args_file: Path | None = KIT_ARGS_FILE,
     show: bool = typer.Option(False, "--print", help="Print the Dockerfile and build nothing."),
     no_cache: bool = typer.Option(False, "--no-cache", help="Build every step anew."),
     pull: bool = typer.Option(False, "--pull", help="Ask the registry for a newer base."),
@@ -45,9 +47,10 @@ def build(
     from runner.gateway.building import ClosedBuilds
     from runner.images import build as builds
     from runner.images import dockerfile, lock, recipe, sealed, share
+    from runner.kits.arguments import kit_arguments
     from runner.kits.find import Finder
 
-    plan = _plan(kit, kits, kit_arg)
+    plan = _plan(kit, kits, kit_arguments(kit_arg, kit_args_file))
     if show:
         sys.stdout.write(dockerfile.render(plan, lock.base_name(plan), builds.labels_of(plan, dockerfile.digest(plan))))
         return 0

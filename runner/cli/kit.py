@@ -42,13 +42,17 @@ def inspect(
     kit: str = typer.Argument(..., help="A kit's name or folder."),
     kits: list[str] = typer.Option([], "--kit", help="A further mixin. Repeatable."),
     kit_arg: list[str] = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable."),
+    kit_args_file: Path | None = typer.Option(
+        None, "--kit-args-file", help="File of [KIT.]NAME=VALUE lines, or YAML; --kit-arg wins."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print all of it as JSON."),
 ) -> int:
     """Show what a kit comes to: installed, opened, mounted, published, credentials, hooks. Nothing is run."""
     from runner.images.build import tag
+    from runner.kits.arguments import kit_arguments
     from runner.kits.effective import effective
 
-    document = effective(kit, kits, kit_arg, os.environ, tag)
+    document = effective(kit, kits, kit_arguments(kit_arg, kit_args_file), os.environ, tag)
     if as_json:
         print(json.dumps(document, indent=2))
         return 0

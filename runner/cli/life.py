@@ -35,6 +35,9 @@ def create(
     network: str = typer.Option("none", "--network", help="none, packages, open, or bridge: the engine's own network."),
     kit: list[str] = typer.Option([], "--kit", help="A further mixin. Repeatable."),
     kit_arg: list[str] = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable."),
+    kit_args_file: Path | None = typer.Option(
+        None, "--kit-args-file", help="File of [KIT.]NAME=VALUE lines, or YAML; --kit-arg wins."
+    ),
     strict: bool = typer.Option(False, "--strict", help="Kits that clash are an error."),
     grant: list[str] = typer.Option([], "--grant", help="Allow what a kit asks for beyond the default. Repeatable."),
     mount: list[str] = typer.Option([], "--mount", help="SOURCE[:TARGET[:ro]]; a further folder. Repeatable."),
@@ -48,10 +51,11 @@ def create(
     as_json: bool = typer.Option(False, "--json", help=JSON),
 ) -> None:
     """Make a kept sandbox, and start nothing in it."""
-    from runner.cli import launch
+    from runner import launch
     from runner.cli.run import build_progress
     from runner.cli.running import run_async
     from runner.frontends.document import dumps
+    from runner.kits.arguments import kit_arguments
 
     options = launch.Options(
         sandbox=sandbox,
@@ -62,7 +66,7 @@ def create(
         name=name,
         grants=grant,
         kits=kit,
-        kit_args=kit_arg,
+        kit_args=kit_arguments(kit_arg, kit_args_file),
         strict=strict,
         cpus=cpus,
         memory=memory,

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runner.cli.network import Outgoing
+    from runner.launch.network import Outgoing
 
 policy_app = typer.Typer(
     help="What may leave a sandbox: check a host, list the rules, show the log.", no_args_is_help=True
@@ -42,12 +42,12 @@ def check(
     """Say whether a run could reach a host, by which rule, and where that rule comes from. Code 6: it could not."""
     import asyncio
 
-    from runner.cli.network import BRIDGE
     from runner.errors import UsageError
     from runner.frontends.safe import safe_line
     from runner.gateway.names import BadName, HostPort, split_port
     from runner.gateway.policy import DEFAULT_PORT, judge
     from runner.gateway.proxy import resolve as look_up
+    from runner.launch.network import BRIDGE
 
     if network == BRIDGE:
         raise UsageError("--network bridge goes past the gateway: nothing is decided there")
@@ -110,8 +110,8 @@ def list_rules(
     as_json: bool = AS_JSON,
 ) -> None:
     """List the rules in force, with the groups resolved: deny wins, a bound is never widened, the rest is closed."""
-    from runner.cli.network import rule_lines, rule_rows
     from runner.frontends.safe import safe_line
+    from runner.launch.network import rule_lines, rule_rows
 
     outgoing = _outgoing(kit, network, allow, deny, resolve, grant, install)
     policy = outgoing.policy
@@ -132,10 +132,10 @@ def show_log(
     as_json: bool = typer.Option(False, "--json", help="Print the log's lines as they are."),
 ) -> None:
     """Show what the gateway decided in a session: one line a request."""
-    from runner.cli.network import LOG
     from runner.frontends.safe import safe_line
     from runner.gateway.decisions import read_log
     from runner.gateway.names import BadName, HostPort, normalise
+    from runner.launch.network import LOG
     from runner.session.sessions import find_session
     from runner.session.state import Folders
 
@@ -172,10 +172,10 @@ def _outgoing(
     install: bool,
 ) -> Outgoing:
     """The network of a run with these options. A grant that is missing is no error here: the rules tell it."""
-    from runner.cli.network import Asked, Outgoing, engine_network
     from runner.errors import UsageError
     from runner.gateway import grants, rules
     from runner.kits.plan import Network
+    from runner.launch.network import Asked, Outgoing, engine_network
 
     engine_network(network)
     for name in grant:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from runner.cli.launch import Prepared
     from runner.cli.outcome import Outcome
     from runner.engine import Engine
     from runner.images.build import Image
     from runner.images.events import Progress
+    from runner.launch.prepared import Prepared
 
 MAX_PROMPT = 32 * 1024 * 1024
 """Most bytes of a question."""
@@ -59,6 +59,9 @@ def run(
     hook: list[str] = typer.Option([], "--hook", help="EVENT=COMMAND; runs after the agent's own. Repeatable."),
     kit: list[str] = typer.Option([], "--kit", help="A further mixin. Repeatable."),
     kit_arg: list[str] = typer.Option([], "--kit-arg", help="[KIT.]NAME=VALUE. Repeatable."),
+    kit_args_file: Path | None = typer.Option(
+        None, "--kit-args-file", help="File of [KIT.]NAME=VALUE lines, or YAML; --kit-arg wins."
+    ),
     strict: bool = typer.Option(False, "--strict", help="Kits that clash are an error."),
     grant: list[str] = typer.Option([], "--grant", help="Allow what a kit asks for beyond the default. Repeatable."),
     mount: list[str] = typer.Option([], "--mount", help="SOURCE[:TARGET[:ro]]; a further folder. Repeatable."),
@@ -82,8 +85,11 @@ def run(
     dry_run: bool = typer.Option(False, "--dry-run", help="Show what would run, and start nothing."),
 ) -> int:
     """Run an agent in a sandbox: with -p one question, without it a conversation."""
-    from runner.cli import existing, launch, outcome
+    from runner import launch
+    from runner.cli import outcome
     from runner.errors import SbxError, UsageError
+    from runner.kits.arguments import kit_arguments
+    from runner.launch import existing
 
     question = read_prompt(prompt) if prompt is not None else None
     if question is None and not dry_run and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -127,7 +133,7 @@ def run(
         grants=grant,
         hooks=hook,
         kits=kit,
-        kit_args=kit_arg,
+        kit_args=kit_arguments(kit_arg, kit_args_file),
         strict=strict,
         model=model,
         base_url=base_url,
@@ -242,13 +248,13 @@ def _ask(
     stdout: TextIO,
     stats: bool,
 ) -> int:
-    from runner.cli.launch import open_session
-    from runner.cli.network import learned_lines
     from runner.cli.running import run_async
     from runner.errors import SbxError
     from runner.frontends.printer import Printer
     from runner.frontends.terminal import Output, Styled
     from runner.gateway.redaction import mask_error
+    from runner.launch.network import learned_lines
+    from runner.launch.opening import open_session
 
     printer = Printer(Output(stdout), Output(sys.stderr), mode, quiet=quiet)
     records: list[Path] = []
@@ -279,13 +285,13 @@ def _show_stats(record: Path) -> None:
 
 
 def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool, pool: int) -> int:
-    from runner.cli.launch import open_session
-    from runner.cli.network import learned_lines
     from runner.cli.running import run_async
     from runner.frontends import earlier
     from runner.frontends.log import log_lines
     from runner.frontends.repl import Repl
     from runner.frontends.terminal import Output, Styled
+    from runner.launch.network import learned_lines
+    from runner.launch.opening import open_session
     from runner.session.record import load
 
     async def work() -> int:
@@ -301,7 +307,7 @@ def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool, pool: i
             return await repl.run()
 
     async def work_ahead() -> int:
-        from runner.cli.fresh import Fresh
+        from runner.launch.fresh import Fresh
 
         async with Fresh(engine, prepared, image, pool) as fresh:
             records.append(fresh.record)
@@ -318,8 +324,8 @@ def _talk(engine: Engine, prepared: Prepared, image: Image, stats: bool, pool: i
 
 
 def _dry_run(prepared: Prepared) -> int:
-    from runner.cli.network import rule_lines
     from runner.images.build import tag
+    from runner.launch.network import rule_lines
 
     plan = prepared.what.plan
     print(f"sandbox    {plan.name}")

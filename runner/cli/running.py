@@ -12,12 +12,6 @@ from runner.errors import Interrupted
 Result = TypeVar("Result")
 
 
-def signal_of(error: asyncio.CancelledError) -> int:
-    """The signal that a cancel came from; SIGINT when it says none."""
-    name = str(error.args[0]) if error.args else ""
-    return signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT
-
-
 def run_async(work: Coroutine[Any, Any, Result], *, interrupts: bool = True) -> Result:
     """Runs `work` to its end. SIGTERM, and with `interrupts` SIGINT, cancels it; its clean-up is waited for.
 

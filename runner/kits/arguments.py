@@ -240,16 +240,25 @@ def parse_kit_arguments(settings: Iterable[str] = (), file: Path | None = None) 
         UsageError: a setting has no `=`, or a bad name; ConfigError: the file does.
     """
     given = GivenArguments()
-    if file is not None:
-        given.values.update(_file_values(file))
+    from_file = {} if file is None else _file_values(file)
+    typed: dict[tuple[str, str], str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise UsageError(f"--kit-arg {setting!r} has no '='", hint="say --kit-arg [kit.]name=value")
         if fault := _key_fault(key):
             raise UsageError(f"--kit-arg {setting!r}: {fault}")
-        given.values[_split_key(key)] = value
+        typed[_split_key(key)] = value
+    # A value for one kit is stronger than one without a kit; so what is typed without a kit takes the file's out.
+    given.values.update({key: value for key, value in from_file.items() if ("", key[1]) not in typed})
+    given.values.update(typed)
     return given
+
+
+def kit_arguments(settings: Iterable[str], file: Path | None) -> list[str]:
+    """The values of both as one list of settings. Raises as `parse_kit_arguments`."""
+    found = parse_kit_arguments(settings, file).values
+    return [f"{kit}.{name}={value}" if kit else f"{name}={value}" for (kit, name), value in found.items()]
 
 
 def _file_values(file: Path) -> dict[tuple[str, str], str]:

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.cli import launch
+from runner import launch
 from runner.engine import Engine, connect
 from runner.images.events import ignore
+from runner.launch import models
 from runner.sandbox.container import LABEL_SESSION, Janitor, Order, Sandbox
 from runner.sandbox.profile import GIB, MIB, Bind, Profile
 from runner.scripted.answers import Answer, Say
@@ -299,7 +300,7 @@ class Box:
         record = Record.create(stage.folders, redact=lambda text: text)
         sandbox = await Sandbox.create(stage.engine, order, stage.root / "locks")
         setup = Setup(agent, snapshot(kit), dict(variant.environment), network="none")
-        self.session = Session(sandbox, setup, record, launch._relay(agent, None, stage.options))
+        self.session = Session(sandbox, setup, record, models.relay(agent, None, stage.options))
         await self.session.__aenter__()
 
     async def close(self) -> None:

@@ -70,9 +70,10 @@ def main() -> int:
 
 def image_of(kit: Path) -> str:
     """The tag of the kit's image, built on the usual engine where it is not there."""
-    from runner.cli.launch import Options, prepare
     from runner.engine import connect
     from runner.images.build import ensure
+    from runner.launch.options import Options
+    from runner.launch.prepared import prepare
 
     return ensure(connect(), prepare(Options(sandbox=str(kit), workspace=kit)).what.plan).tag
 

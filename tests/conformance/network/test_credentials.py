@@ -132,11 +132,11 @@ def test_each_encoding_of_a_leak_is_found() -> None:
 
 CRASHES = (
     "runner.session.record:Record.create",
-    "runner.cli.network:opened",
-    "runner.cli.launch:_order",
+    "runner.launch.network:opened",
+    "runner.launch.orders:order_for",
     "runner.sandbox.container:Janitor",
     "runner.session.session:snapshot",
-    "runner.cli.launch:_banner",
+    "runner.launch.telling:banner",
     "runner.sandbox.container:Sandbox.create",
     "runner.session.session:Session.__aenter__",
     "runner.frontends.printer:Printer.run",

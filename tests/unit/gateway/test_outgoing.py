@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.network import Asked, decide, learned_lines, masks, model_key, model_proxy, wishes
 from runner.errors import ConfigError, RefusedError, UsageError
 from runner.gateway.rules import PolicyFile
 from runner.kits.plan import Base, Credential, Network, Plan, Rule
+from runner.launch.network import Asked, decide, learned_lines, masks, model_key, model_proxy, wishes
 
 KIT = Plan("a", Base(), (), network=Network(allow=(Rule("kit.example", "kit a"),)))
 PLAIN = Plan("a", Base(), ())

@@ -16,9 +16,10 @@ from runner.errors import SbxError, UsageError
 from runner.session.state import Folders, private
 
 if TYPE_CHECKING:
-    from runner.cli.launch import Options, Prepared
     from runner.engine import Engine
     from runner.kits.plan import Plan
+    from runner.launch.options import Options
+    from runner.launch.prepared import Prepared
     from runner.sandbox.acting import Acting
     from runner.sandbox.cloning import Baseline
     from runner.sandbox.container import Order

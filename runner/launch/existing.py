@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.cli.launch import OF_THE_SANDBOX, Options
 from runner.errors import NotFoundError, SbxError, UsageError
+from runner.launch.options import OF_THE_SANDBOX, Options
 from runner.session.kept import Kept, recall
 from runner.session.state import Folders
 

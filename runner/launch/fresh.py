@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from runner.cli.launch import Prepared
-from runner.cli.shared import Shared
 from runner.frontends.session import nobody
+from runner.launch.prepared import Prepared
+from runner.launch.shared import Shared
 from runner.wire.messages import Event
 
 if TYPE_CHECKING:

@@ -11,8 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from runner.cli.launch import Prepared, locks_of, open_session, order_ahead, scripted_model, sweep_leftovers
 from runner.errors import EngineError
+from runner.launch.locks import locks_of, sweep_leftovers
+from runner.launch.models import scripted_model
+from runner.launch.opening import open_session
+from runner.launch.orders import order_ahead
+from runner.launch.prepared import Prepared
 from runner.sandbox import owner
 from runner.sandbox.container import Janitor, Order, Sandbox
 from runner.session.booted import Booted
