@@ -80,7 +80,7 @@ async def _open(
     server: ScriptedServer | None,
 ) -> AsyncIterator[Session]:
     from runner.launch import network, workplace
-    from runner.sandbox.container import LABEL_SANDBOX, Janitor
+    from runner.sandbox.container import LABEL_LAUNCH, LABEL_SANDBOX, Janitor
     from runner.session.control import serving, socket_path
     from runner.session.record import Record
     from runner.wire.messages import Event
@@ -112,8 +112,9 @@ async def _open(
             return
         taken = await _take_up(engine, prepared, image) if options.takes_up else None
         order = orders.order_for(prepared, image, record.id, taken[0].name if taken else "")
-        # Not by the session: one that is resumed at once would lose its sandbox to the janitor of the host before it.
-        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}")
+        # By name only where this process holds the name: else two runs of one name, or a resume right after a killed
+        # host, would lose their sandbox to the other's janitor.
+        janitor = Janitor(engine, f"{LABEL_SANDBOX}={order.name}" if taken else f"{LABEL_LAUNCH}={order.launch}")
         opened: Session | None = None
         try:
             with (models.scripted_model(prepared) if options.demo else None) or nullcontext() as own:

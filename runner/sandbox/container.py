@@ -8,10 +8,11 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +31,7 @@ from runner.sandbox import owner, podman
 from runner.sandbox.attach import Attached, attach
 from runner.sandbox.labels import LABEL_KEEP as LABEL_KEEP
 from runner.sandbox.labels import LABEL_KIT as LABEL_KIT
+from runner.sandbox.labels import LABEL_LAUNCH as LABEL_LAUNCH
 from runner.sandbox.labels import LABEL_MODE as LABEL_MODE
 from runner.sandbox.labels import LABEL_PLAN as LABEL_PLAN
 from runner.sandbox.labels import LABEL_PROFILE as LABEL_PROFILE
@@ -69,6 +71,8 @@ class Order:
     keep: bool = False
     hostname: str = "sandbox"
     kit: str = ""
+    launch: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
+    """Random; nothing else in the engine bears it."""
 
     @property
     def private(self) -> bool:
@@ -251,6 +255,7 @@ def labels(order: Order) -> dict[str, str]:
         LABEL_KIT: order.kit,
         LABEL_MODE: order.profile.workspace,
         LABEL_PROFILE: order.profile.digest(),
+        LABEL_LAUNCH: order.launch,
         owner.LABEL: owner.current().label(),
     }
 
