@@ -10,7 +10,9 @@ from typing import Any
 
 from runner import frontends
 from runner.frontends.document import Document, dumps
+from runner.frontends.log import hook_table, log_lines, stats_lines
 from runner.frontends.render import Renderer
+from runner.session.record import Line
 from runner.wire.messages import Event
 
 SOURCE = "".join((Path(frontends.__file__).parent / name).read_text() for name in ("render.py", "document.py"))
@@ -35,6 +37,16 @@ def test_no_event_breaks_a_front_end_or_reaches_the_terminal_as_an_escape() -> N
             assert not OBEYED.search(line.text), (event.name, line.text)
         document.event(event)
     assert json.loads(dumps(document.to_json(), indent=2))["version"] == 1
+
+
+def test_a_record_of_such_events_can_still_be_shown() -> None:
+    chance = random.Random(7)
+    lines = [
+        Line("2026-11-30T20:00:00.000Z", n, chance.choice(NAMES), {k: chance.choice(VALUES) for k in ("ms", "usage")})
+        for n in range(3000)
+    ]
+    for line in (*log_lines(lines), *stats_lines(lines), *hook_table(lines)):
+        assert not OBEYED.search(line.text), line.text
 
 
 def test_what_is_nested_too_deeply_is_cut_and_the_rest_stays() -> None:
