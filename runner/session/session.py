@@ -43,6 +43,8 @@ KEPT_EVENTS = 1000
 """Most events that wait while no turn runs; the record has them all."""
 KEPT_SIZE = 16 * 1024
 """Most bytes of each."""
+MAX_SAID = 2 * 1024**3
+"""Most bytes that are recorded of one turn; no turn comes near, and the host keeps them in memory and on its disk."""
 MAX_TASKS = 2048
 """Most things that the guest may want at once: requests, connections, answers. More is a flood."""
 MAX_SNAPSHOT = 32 * 1024 * 1024
@@ -160,6 +162,7 @@ class Session:
         self._mux: Mux[m.ToHost] | None = None
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
         self._turn = 0
+        self._said_before = 0
         self._running = False
         self._next_exec = 1
         self._execs: dict[int, asyncio.Future[m.Exited]] = {}
@@ -304,6 +307,7 @@ class Session:
             raise RuntimeError("a turn runs already")
         self._running = True
         self._turn = message.id
+        self._said_before = self.record.said
         mux.post(message)
         finished = False
         try:
@@ -349,6 +353,7 @@ class Session:
         self.record.write(m.Event("session.end", {"status": "completed", "code": 0}))
         self.record.close()
         self.record = record
+        self._said_before = 0
         mux.post(m.New(history, record.id))
         return len(history)
 
@@ -478,6 +483,8 @@ class Session:
 
     def _take(self, event: m.Event) -> None:
         self.record.write(event)
+        if self.record.said - self._said_before > MAX_SAID:
+            raise MuxClosed(f"the guest says more than {MAX_SAID} bytes in one turn")
         if event.name == "guest.started" and self._is_started and not self._is_started.done():
             self._is_started.set_result(None)
         else:

@@ -188,6 +188,21 @@ async def test_a_flood_between_turns_is_kept_within_bounds(tmp_path: Path) -> No
         assert waiting == [str(i) for i in range(50, KEPT_EVENTS + 50)]
 
 
+async def test_a_turn_that_never_stops_talking_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.session.session.MAX_SAID", 1_000_000)
+    async with opened(tmp_path) as (session, enemy):
+        for turn in (1, 2):  # each turn has all of it
+            asking = asyncio.create_task(asked(session))
+            await asyncio.sleep(0)
+            await enemy.say(*(m.Event("hook", {"reason": "x" * 100_000}) for _ in range(7)), m.TurnDone(turn, "failed"))
+            assert len(await asking) == 7
+        asking = asyncio.create_task(asked(session))
+        await asyncio.sleep(0)
+        await enemy.say(*(m.Event("tool.end", {"output": "x" * 200_000}) for _ in range(7)))
+        with pytest.raises(WireError, match="in one turn"):
+            await asking
+
+
 async def test_a_forged_end_is_not_the_turns_end(tmp_path: Path) -> None:
     async with opened(tmp_path) as (session, enemy):
         await enemy.say(m.TurnDone(1, "completed"), m.Event("mark", {}))
