@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from difflib import get_close_matches
 
@@ -30,6 +31,10 @@ def _root() -> None:
 
 EXEC_FAILED = 125
 """Of `sbx exec`: sbx or the engine failed. Any other code is the command's own, as `docker exec` has it."""
+
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
+"""What the system says when it is the user's disk that refuses."""
 
 
 def asks_for_json(arguments: list[str]) -> bool:
@@ -82,7 +87,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _unexpected(error: Exception) -> SbxError:
-    """A mistake of ours. Its trace goes to a file, for a report; the user gets one message."""
+    """A mistake of ours, or a disk that is full. The trace goes to a file, for a report; the user gets one message."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        where = str(error.filename or "") or "the output"
+        return SbxError(f"{where} cannot be written: {error.strerror}", hint="free some space, or write elsewhere")
     import traceback
 
     from runner.gateway.redaction import masked

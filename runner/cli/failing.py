@@ -16,6 +16,11 @@ def report(error: SbxError, *, as_json: bool = False) -> None:
 
     mask_error(error)
     if as_json:
-        print(json.dumps({"error": error.to_json()}))
-        return
+        try:
+            print(json.dumps({"error": error.to_json()}), flush=True)
+            return
+        except BrokenPipeError:
+            raise
+        except OSError:  # a full disk, say: then it is told to people
+            pass
     Output(sys.stderr).lines(error_lines(error))

@@ -13,6 +13,10 @@ VERSION = 1
 """Of the document's form; raised when a field changes its meaning or goes."""
 
 
+DEEPEST = 100
+"""Levels of a value that is nested too deeply for the encoder."""
+
+
 @dataclass
 class Document:
     """Feed it every event; `to_json` is what `--json` prints. Fields stay in this order."""
@@ -87,7 +91,7 @@ class Document:
 
     def _spend(self, what: str, data: dict[str, Any]) -> None:
         spent = data.get("ms")
-        if isinstance(spent, (int, float)):
+        if isinstance(spent, (int, float)) and 0 <= spent < 1e15:
             self.milliseconds[what] += spent
 
     def _end(self, data: dict[str, Any]) -> None:
@@ -100,23 +104,25 @@ class Document:
         self._spend("turn", data)
         usage = data.get("usage")
         for key, value in usage.items() if isinstance(usage, dict) else ():
-            if isinstance(value, (int, float)):
+            if isinstance(value, (int, float)) and 0 <= value < 1e15:
                 self.usage[key] = self.usage.get(key, 0) + value
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """JSON that every parser reads and no terminal obeys: ASCII, no NaN."""
+    """JSON that every parser reads and no terminal obeys: ASCII, no NaN, not nested beyond reason."""
     try:
         return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
-    except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=True, indent=indent)
+    except (ValueError, RecursionError):
+        return json.dumps(_plain(value, DEEPEST), ensure_ascii=True, indent=indent)
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any, levels: int) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
+    if isinstance(value, (dict, list, tuple)) and not levels:
+        return "[nested too deeply]"
     if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items()}
+        return {str(key): _plain(each, levels - 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
+        return [_plain(each, levels - 1) for each in value]
     return value

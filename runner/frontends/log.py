@@ -68,14 +68,14 @@ def hook_rows(lines: Sequence[Line]) -> list[tuple[str, ...]]:
     for line in lines:
         if line.name == "hook":
             data = line.data
-            spent = data.get("ms")
+            spent = _spent(data)
             rows.append(
                 (
                     _clock(line.time),
                     safe_line(str(data.get("event", "")), 30),
                     safe_line(str(data.get("hook", "")), 40),
                     safe_line(str(data.get("verdict", "")), 20),
-                    f"{spent:.1f}" if isinstance(spent, (int, float)) else "?",
+                    "?" if spent is None else f"{spent:.1f}",
                     safe_line(str(data.get("reason") or ""), 120),
                 )
             )
@@ -213,12 +213,18 @@ def _counts(counter: Counter[str]) -> str:
 
 
 def _sum(events: Sequence[dict[str, Any]]) -> float:
-    return sum(ms for event in events if isinstance(ms := event.get("ms"), (int, float))) / 1000
+    return sum(spent for event in events if (spent := _spent(event)) is not None) / 1000
 
 
 def _seconds(data: dict[str, Any]) -> str:
+    spent = _spent(data)
+    return "?" if spent is None else f"{spent / 1000:.1f}"
+
+
+def _spent(data: dict[str, Any]) -> float | None:
+    """Milliseconds that an event tells; None where it tells none that could be."""
     spent = data.get("ms")
-    return f"{spent / 1000:.1f}" if isinstance(spent, (int, float)) else "?"
+    return spent if isinstance(spent, (int, float)) and 0 <= spent < 1e15 else None
 
 
 def _clock(time: str) -> str:

@@ -69,14 +69,14 @@ class Renderer:
                 return self._hook(data)
             case "context.loaded":
                 cut = ", cut" if data.get("cut") else ""
-                return [Styled(f"{safe_line(_text(data, 'file'))}: about {_text(data, 'tokens')} tokens{cut}", "dim")]
+                return [Styled(f"{safe_line(_text(data, 'file'))}: about {_word(data, 'tokens')} tokens{cut}", "dim")]
             case "context.pruned":
-                return [Styled(f"{_text(data, 'outputs')} old tool outputs were left out to make room", "dim")]
+                return [Styled(f"{_word(data, 'outputs')} old tool outputs were left out to make room", "dim")]
             case "context.compacting":
                 return [Styled(f"compacting the conversation: {safe_line(_text(data, 'why'))}", "dim")]
             case "context.compacted":
-                how = f"{_text(data, 'messages')} messages became a summary"
-                before, after = _text(data, "before"), _text(data, "after")
+                how = f"{_word(data, 'messages')} messages became a summary"
+                before, after = _word(data, "before"), _word(data, "after")
                 return [Styled(f"compacted: {how}, about {before} tokens are now {after}", "dim")]
             case "notice":
                 return [notice_line(_text(data, "level"), _text(data, "text"))]
@@ -153,7 +153,7 @@ class Renderer:
 
     def _wait(self, data: dict[str, Any]) -> list[Styled]:
         seconds = data.get("seconds")
-        if self._waits is None or not isinstance(seconds, (int, float)):
+        if self._waits is None or not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e9:
             return []
         due = next((each for each in self._waits if each > self._waited), self._waited + self._waits[-1])
         if seconds < due:
@@ -264,6 +264,11 @@ def _milliseconds(value: Any) -> str:
 def _text(data: dict[str, Any], key: str) -> str:
     value = data.get(key)
     return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _word(data: dict[str, Any], key: str) -> str:
+    """A number as a rule; but the guest may have said anything."""
+    return safe_line(_text(data, key), 40)
 
 
 def _list(data: dict[str, Any], key: str) -> list[Any]:

@@ -45,6 +45,8 @@ CANCEL_SECONDS = 10.0
 """How long the end of the program waits for a turn to end."""
 CONSENT_LINES = 400
 """Lines of a call's input that are shown for consent."""
+STREAMED = 8 * 1024 * 1024
+"""Characters of an answer that are remembered as shown."""
 CHOICES = ("once", "session", "reject", "never")
 
 HELP = (
@@ -135,7 +137,9 @@ class Repl:
         """Lines for the turn that runs, of which no event has said that it took them."""
         self._asked = False
         self._partial = ""
-        self._streamed = ""
+        self._streamed: list[str] = []
+        """What was shown of the answer, up to `STREAMED` characters; in pieces, for a long one comes in many."""
+        self._streamed_size = 0
         self._status = ""
         self._since = 0.0
         self._prompt: PromptSession[str | None]
@@ -279,7 +283,8 @@ class Repl:
         self._turn = asyncio.create_task(self._run_turn(events))
 
     async def _run_turn(self, events: AsyncIterator[Event]) -> None:
-        self._partial = self._streamed = ""
+        self._partial = ""
+        self._forget_streamed()
         spinner = asyncio.create_task(self._spin())
         try:
             async for event in events:
@@ -315,7 +320,7 @@ class Repl:
                 self._taken()
             case "model.request":
                 self._begin("waiting for the model")
-                self._streamed = ""
+                self._forget_streamed()
             case "model.wait":
                 self._status = safe_line(str(data.get("why") or "waiting for the model"), 60)
             case "model.reasoning":
@@ -325,14 +330,14 @@ class Repl:
                 self._stream(str(data.get("text", "")))
                 return
             case "model.retry":
-                self._streamed = ""
+                self._forget_streamed()
             case "tool.start":
                 self._begin(f"running {safe_line(str(data.get('name', '')), 40)}")
             case "turn.end":
                 self._completed = data.get("status") in ("completed", "stopped")
                 self._break_line()
                 answer = str(data.get("answer") or "")
-                if answer.strip() and answer.strip() != self._streamed.strip():
+                if answer.strip() and not self._was_shown(answer.strip()):
                     self._out.write(safe(answer.rstrip("\n")) + "\n")
         lines = self._renderer.lines(event)
         if lines:
@@ -347,7 +352,9 @@ class Repl:
     def _stream(self, text: str) -> None:
         if not self._streamed:
             self._begin("answering")
-        self._streamed += text
+        if self._streamed_size <= STREAMED:
+            self._streamed.append(text)
+            self._streamed_size += len(text)
         self._partial += text
         ended, newline, rest = self._partial.rpartition("\n")
         size = shutil.get_terminal_size()
@@ -355,12 +362,22 @@ class Repl:
         if newline:
             self._partial = rest
             self._out.write(safe(ended + "\n"))
-        while len(self._partial) > room:
+        text, begin = self._partial, 0
+        while len(text) - begin > room:
             # More than the prompt can hold: broken at a space, as the terminal itself would.
-            at = self._partial.rfind(" ", 0, room) + 1 or room
-            self._out.write(safe(self._partial[:at]).rstrip() + "\n")
-            self._partial = self._partial[at:]
+            at = text.rfind(" ", begin, begin + room) + 1 or begin + room
+            self._out.write(safe(text[begin:at]).rstrip() + "\n")
+            begin = at
+        self._partial = text[begin:]
         self._prompt.app.invalidate()
+
+    def _forget_streamed(self) -> None:
+        self._streamed.clear()
+        self._streamed_size = 0
+
+    def _was_shown(self, answer: str) -> bool:
+        shown = "".join(self._streamed).strip()
+        return answer.startswith(shown) if self._streamed_size > STREAMED else answer == shown
 
     def _break_line(self) -> None:
         if self._partial:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
+
+from runner.errors import SbxError
 
 _CODES = {"plain": "", "dim": "2", "bold": "1", "red": "31", "yellow": "33", "green": "32"}
 
@@ -47,7 +50,7 @@ class Output:
         self.colour = wants_colour(stream, environ)
 
     def write(self, text: str) -> None:
-        """Write and flush."""
+        """Write and flush. Raises SbxError where a result cannot be written, such as to a full disk."""
         if self.closed or not text:
             return
         encoding = self.stream.encoding or "utf-8"
@@ -57,9 +60,10 @@ class Output:
         except (BrokenPipeError, ConnectionResetError, ValueError):
             self._give_up()
         except OSError as error:
-            if error.errno != errno.EIO:  # the terminal hung up
-                raise
             self._give_up()
+            # The terminal hung up; or it is what nobody needs to read, such as on a full disk.
+            if error.errno != errno.EIO and self.stream is not sys.stderr:
+                raise SbxError(f"the output cannot be written: {error.strerror}") from None
 
     def lines(self, lines: Iterable[Styled]) -> None:
         """Write each with a line end."""

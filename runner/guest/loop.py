@@ -192,6 +192,7 @@ class Loop:
             await self._answer(turn, prompt)
             await self._check_form(turn)
         except asyncio.CancelledError:
+            _go_on()
             turn.status, turn.reason, turn.error = "cancelled", "cancelled", ""
         except TurnFailed as failed:
             turn.fail(failed.reason, str(failed))
@@ -205,6 +206,9 @@ class Loop:
         try:
             async with asyncio.timeout(POST_HOOKS_WITHIN if turn.status == "cancelled" else None):
                 post = await self.hooks.post_generation(turn.question, turn.answer, turn.error, turn.usage)
+        except asyncio.CancelledError:
+            _go_on()
+            self._notice("warning", "the postGeneration hooks were ended by a cancel")
         except TimeoutError:
             self._notice("warning", f"the postGeneration hooks took over {POST_HOOKS_WITHIN:g} s and were ended")
         else:
@@ -344,6 +348,7 @@ class Loop:
                 turn.reason = "nothing-to-compact"
                 self._notice("info", "there is nothing to compact yet")
         except asyncio.CancelledError:
+            _go_on()
             turn.status, turn.reason = "cancelled", "cancelled"
         except (ModelFailure, TurnFailed) as failed:
             turn.fail("compact", str(failed))
@@ -647,6 +652,12 @@ class Loop:
 
     def _notice(self, level: str, text: str) -> None:
         self._emit("notice", {"level": level, "text": text})
+
+
+def _go_on() -> None:
+    """Takes a cancel as dealt with: else no `asyncio.timeout` of this task's could tell its own end from that one."""
+    if task := asyncio.current_task():
+        task.uncancel()
 
 
 def _total(usage: dict[str, int]) -> int:

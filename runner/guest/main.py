@@ -170,6 +170,7 @@ class Guest:
                     raise MuxClosed("a second Hello")
                 self._starting = self._task(self._start(message))
             case m.Turn():
+                self._turn_id = message.id
                 self._turn = self._task(self._run_turn(message))
             case m.Steer():
                 if self._loop:
@@ -185,7 +186,8 @@ class Guest:
                 self._turn = self._task(self._compact(message.id))
             case m.Cancel():
                 if self._turn and message.turn == self._turn_id:
-                    self._turn.cancel()
+                    # Not before its first step, or it would not even say that it is over.
+                    asyncio.get_running_loop().call_soon(self._turn.cancel)
             case m.Exec():
                 self._task(self._with_commands(lambda c: c.run(message)))
             case m.Signal():
@@ -350,7 +352,6 @@ class Guest:
     # ---- turns
 
     async def _run_turn(self, message: m.Turn) -> None:
-        self._turn_id = message.id
         await self._started()
         if self._loop is None:
             return

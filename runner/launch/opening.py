@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
@@ -145,6 +146,17 @@ async def _open(
         record = session.record if session else record  # another session may have been taken up meanwhile
         record.write(Event("session.end", {"status": status, "code": code}))
         record.close()
+        _tell_what_is_lost(record)
+
+
+def _tell_what_is_lost(record: Record) -> None:
+    """A disk that refuses does not end a session; but nobody may take its record for whole."""
+    if record.failure or record.lost:
+        from runner.frontends.render import notice_line
+        from runner.frontends.terminal import Output
+
+        why = record.failure.strerror if record.failure else "the disk was full for too long"
+        Output(sys.stderr).lines([notice_line("warning", f"the record of this session is not whole: {why}")])
 
 
 async def _session(

@@ -60,6 +60,12 @@ class Engine:
         except (ValueError, IndexError):
             raise OSError("the engine's answer is not to be read") from None
 
+    def _list(self, path: str) -> Any:
+        status, answer = self.call("GET", path)
+        if status != 200:  # an engine that starts or ends may answer so: it is asked again
+            raise OSError(f"the engine answered {status}")
+        return answer
+
     def _over_tls(self, connection: socket.socket) -> socket.socket:
         import ssl
 
@@ -76,8 +82,7 @@ class Engine:
         """Removes what bears the label. True when nothing is left."""
         filters = urllib.parse.quote(json.dumps({"label": [label]}))
         left = False
-        _, containers = self.call("GET", f"/containers/json?all=1&filters={filters}")
-        for container in containers or ():
+        for container in self._list(f"/containers/json?all=1&filters={filters}") or ():
             if container.get("Labels", {}).get("dev.sbx.keep") == "1":
                 if container.get("State") == "running":
                     self.call("POST", f"/containers/{container['Id']}/stop?t={GRACE}")
@@ -85,7 +90,7 @@ class Engine:
                 left = True
                 self.call("DELETE", f"/containers/{container['Id']}?force=1&v=1")
         for kind, key, name in (("volumes", "Volumes", "Name"), ("networks", "", "Id")):
-            _, answer = self.call("GET", f"/{kind}?filters={filters}")
+            answer = self._list(f"/{kind}?filters={filters}")
             for thing in (answer[key] if key else answer) or ():
                 if thing.get("Labels", {}).get("dev.sbx.keep") != "1":
                     left = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +29,7 @@ def sweep(engine: Engine, locks: Path) -> list[str]:
     Returns: the names of what was removed or stopped.
     """
     done: list[str] = []
+    sockets = [*locks.glob("*.sock")]  # before the listing: whoever has one has a container
     query = quote(json.dumps({"label": [owner.LABEL]}))
     containers = engine.get(f"/containers/json?all=1&filters={query}", doing="looking for leftovers", timeout=20.0)
     for container in containers:
@@ -44,6 +46,7 @@ def sweep(engine: Engine, locks: Path) -> list[str]:
                 continue
             done.append(name)
     _forget_locks(locks, {container.get("Labels", {}).get(LABEL_SANDBOX) for container in containers})
+    _forget_sockets(sockets, {container["Id"][:12] for container in containers})
     volumes = engine.get(f"/volumes?filters={query}", doing="looking for leftovers", timeout=20.0)["Volumes"] or []
     for volume in volumes:
         if volume["Labels"].get(LABEL_KEEP) != "1" and _dead(volume["Labels"]):
@@ -63,6 +66,22 @@ def _forget_locks(locks: Path, sandboxes: set[str]) -> None:
             held = lock(locks, name)
             forget_lock(locks, name)
             os.close(held)
+
+
+def _forget_sockets(sockets: list[Path], containers: set[str]) -> None:
+    """Takes away the sockets of processes that died. One whose sandbox is another engine's answers, and stays."""
+    for path in sockets:
+        if path.stem in containers:
+            continue
+        with contextlib.suppress(OSError), contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+            probe.settimeout(1.0)
+            folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                probe.connect(f"/proc/self/fd/{folder}/{path.name}")  # a socket's address has 107 bytes at most
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            finally:
+                os.close(folder)
 
 
 def _idle(locks: Path, name: str) -> bool:

@@ -87,6 +87,8 @@ class Record:
         self._clock = clock
         self._pending: deque[bytes] = deque()
         self._pending_bytes = 0
+        self.said = 0
+        """Bytes that were given to it, what went to files of their own too."""
 
     @classmethod
     def create(
@@ -163,6 +165,7 @@ class Record:
             line = self._line(event.name, {"unrecorded": "nested too deeply"})
         self._pending.append(line)
         self._pending_bytes += len(line)
+        self.said += len(line)
         self._flush()
         if event.name in SYNCED:
             self.sync()
@@ -238,6 +241,7 @@ class Record:
                     file.write(raw)
             except OSError:
                 continue
+            self.said += len(raw)
             cut = len(text) - 2 * KEPT
             spilled[key] = f"{text[:KEPT]}\n[… {cut} characters are in {OUTPUTS}/{name} …]\n{text[-KEPT:]}"
             spilled.setdefault("spilled", {})[key] = {

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import io
+import json
 import os
 import tarfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -24,7 +25,7 @@ from runner.sandbox.transfer import Sink
 from runner.session.booted import READY_WITHIN, Booted
 from runner.session.kitsetup import Prepared
 from runner.session.ports import Publisher
-from runner.session.record import Record
+from runner.session.record import NOT_RECORDED, Record
 from runner.session.resume import replay
 from runner.session.services import OnAsk, Services
 from runner.wire import VERSION
@@ -38,6 +39,14 @@ STARTUP_WITHIN = 605.0
 """Seconds more for each startup command; the guest bounds each by itself, at a little less."""
 CLONE_WITHIN = 3600.0
 """Seconds more for sending a copy of the workspace."""
+KEPT_EVENTS = 1000
+"""Most events that wait while no turn runs; the record has them all."""
+KEPT_SIZE = 16 * 1024
+"""Most bytes of each."""
+MAX_SAID = 2 * 1024**3
+"""Most bytes that are recorded of one turn; no turn comes near, and the host keeps them in memory and on its disk."""
+MAX_TASKS = 2048
+"""Most things that the guest may want at once: requests, connections, answers. More is a flood."""
 MAX_SNAPSHOT = 32 * 1024 * 1024
 """Most bytes of the kit's folder that a session takes along."""
 LEFT_OUT = frozenset({"playground", "files", ".git"})
@@ -153,6 +162,7 @@ class Session:
         self._mux: Mux[m.ToHost] | None = None
         self._events: asyncio.Queue[m.Event | m.TurnDone | SbxError] = asyncio.Queue()
         self._turn = 0
+        self._said_before = 0
         self._running = False
         self._next_exec = 1
         self._execs: dict[int, asyncio.Future[m.Exited]] = {}
@@ -297,6 +307,7 @@ class Session:
             raise RuntimeError("a turn runs already")
         self._running = True
         self._turn = message.id
+        self._said_before = self.record.said
         mux.post(message)
         finished = False
         try:
@@ -342,6 +353,7 @@ class Session:
         self.record.write(m.Event("session.end", {"status": "completed", "code": 0}))
         self.record.close()
         self.record = record
+        self._said_before = 0
         mux.post(m.New(history, record.id))
         return len(history)
 
@@ -419,6 +431,9 @@ class Session:
                         self._act(message, mux)
         except MuxClosed as error:
             failure = failure or WireError(str(error), place=self.sandbox.container, log=self.log)
+        except Exception as error:  # whatever the guest has found: nobody may wait for what is no longer read
+            told = f"what the guest said could not be dealt with: {type(error).__name__}: {error}"
+            failure = failure or WireError(told, place=self.sandbox.container, log=self.log)
         if not self._closing:
             self._tell(failure or await self._booted.why_gone())
         elif self._execs:
@@ -430,7 +445,7 @@ class Session:
                 for name, data in self._mask(message.name, message.data):
                     self._take(m.Event(name, data))
             case m.TurnDone():
-                self._events.put_nowait(message)
+                self._show(message)
             case m.Ask():
                 self._services.ask(message, mux, self.on_ask)
             case m.Withdraw():
@@ -464,16 +479,30 @@ class Session:
     def tell(self, event: m.Event) -> None:
         """Records an event of the host's own, and shows it."""
         self.record.write(event)
-        self._events.put_nowait(event)
+        self._show(event)
 
     def _take(self, event: m.Event) -> None:
         self.record.write(event)
+        if self.record.said - self._said_before > MAX_SAID:
+            raise MuxClosed(f"the guest says more than {MAX_SAID} bytes in one turn")
         if event.name == "guest.started" and self._is_started and not self._is_started.done():
             self._is_started.set_result(None)
         else:
-            self._events.put_nowait(event)
+            self._show(event)
+
+    def _show(self, item: m.Event | m.TurnDone) -> None:
+        """For the front end. While no turn runs nobody takes anything, so only the newest are kept."""
+        if not self._running:
+            if isinstance(item, m.TurnDone) or item.name in NOT_RECORDED or len(json.dumps(item.data)) > KEPT_SIZE:
+                return
+            while self._events.qsize() >= KEPT_EVENTS:
+                self._events.get_nowait()
+        self._events.put_nowait(item)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        if len(self._tasks) >= MAX_TASKS:
+            work.close()
+            raise MuxClosed(f"the guest wants more than {MAX_TASKS} things at once")
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._over)

@@ -496,7 +496,10 @@ def _check(hint: Any, value: Any, where: str) -> Any:
             return {key: _check(arguments[1], v, where) for key, v in value.items()}
     elif hint is float:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise MessageError(f"{where} is too large a number") from None
     elif hint is bool:
         if isinstance(value, bool):
             return value

@@ -23,6 +23,8 @@ from runner.wire.messages import Credit, Message, Reset
 READ_SIZE = 1024 * 1024
 MAX_STREAMS = 1024
 """Most byte streams at once; a peer that opens more is broken."""
+MAX_UNCLAIMED = 64 * 1024 * 1024
+"""Most bytes that wait in streams which no message has named yet; messages go first, so these are few."""
 BATCH = 512 * 1024
 """Most bytes that are handed to the transport in one go, so that a message waits for no more than that."""
 
@@ -65,6 +67,11 @@ class Stream:
         self._error: StreamReset | None = None
         self.accepted = False
         """Somebody holds this stream; before that, only the mux knows it."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that have come and were not read."""
+        return self._held
 
     @property
     def failed(self) -> bool:
@@ -181,6 +188,7 @@ class Mux(Generic[Incoming]):
         self._next = 2 if even else 1
         self._streams: dict[int, Stream] = {}
         self._over: deque[int] = deque(maxlen=4096)
+        self._unclaimed = 0
         self._messages: deque[bytes] = deque()
         self._bytes: deque[bytes | memoryview] = deque()
         self._wake = asyncio.Event()
@@ -219,7 +227,9 @@ class Mux(Generic[Incoming]):
         if channel <= 0 or channel % 2 == self._parity:
             raise MuxClosed(f"channel {channel} is not the other end's to open")
         stream = self._streams.get(channel) or self._add(channel)
-        stream.accepted = True
+        if not stream.accepted:
+            stream.accepted = True
+            self._unclaimed -= stream.held
         if stream.failed:
             self.forget(channel)
         return stream
@@ -295,7 +305,12 @@ class Mux(Generic[Incoming]):
             if len(self._streams) >= MAX_STREAMS:
                 raise frames.FrameError(f"more than {MAX_STREAMS} byte streams at once")
             stream = self._add(channel)
+        held = stream.held
         stream.take(payload)
+        if not stream.accepted:
+            self._unclaimed += stream.held - held
+            if self._unclaimed > MAX_UNCLAIMED:
+                raise frames.FrameError(f"more than {MAX_UNCLAIMED} bytes on byte streams that no message named")
 
     def _woken(self) -> None:
         self._idle.clear()

@@ -251,6 +251,33 @@ async def test_a_cancel_in_mid_answer_keeps_what_was_shown_and_closes_the_connec
     assert bench.resumed() == bench.messages
 
 
+async def test_a_cancel_while_the_last_hooks_run_still_ends_the_turn_in_good_order(make: Make) -> None:
+    bench = await make(("postGeneration", "touch began; sleep 60"), ("postGeneration", "touch never"))
+    task = asyncio.create_task(bench.turn("q", say("the answer")))
+    while not (bench.workspace / "began").exists():
+        await asyncio.sleep(0.01)
+    started = time.monotonic()
+    task.cancel()
+    done = await task
+    assert time.monotonic() - started < 3
+    assert (done.status, done.answer) == ("completed", "the answer")
+    assert bench.names[-1] == "turn.end"
+    assert bench.notices == ["the postGeneration hooks were ended by a cancel"]
+
+
+async def test_a_cancelled_turns_last_hooks_are_bounded(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.guest.loop.POST_HOOKS_WITHIN", 0.5)
+    bench = await make(("postGeneration", "sleep 60"))
+    task = asyncio.create_task(bench.turn("q", say("word " * 200, piece=5, delay=0.02)))
+    while "model.delta" not in bench.names:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    done = await asyncio.wait_for(task, 8)
+    assert done.status == "cancelled"
+    assert bench.notices == ["the postGeneration hooks took over 0.5 s and were ended"]
+    assert bench.names[-1] == "turn.end"
+
+
 async def test_every_kind_of_end_leaves_the_history_that_a_resume_reads(make: Make) -> None:
     bench = await make(
         ("preGeneration", "grep -q secret && { echo a secret >&2; exit 2; }; exit 0"),

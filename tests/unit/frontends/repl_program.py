@@ -34,6 +34,9 @@ def script(prompt: str) -> list[Step]:
         return [masked, Event("turn.end", {"status": "completed", "answer": "masked"})]
     if prompt == "hang":
         return [question, Event("model.request", {"round": 1}), Event("model.delta", {"text": "half an ans"}), hang]
+    if prompt == "flood":
+        text = "word " * 40_000 + "last"
+        return [question, Event("model.delta", {"text": text}), Event("turn.end", {"answer": text})]
     if prompt == "late":
         answer = Event("model.delta", {"text": "the answer\n"})
         return [question, answer, until_steered, Event("turn.end", {"status": "completed", "answer": "the answer"})]

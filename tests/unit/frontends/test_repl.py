@@ -46,6 +46,15 @@ def test_an_answer_streams_in_and_ctrl_d_ends(repl: TerminalProgram, state: Path
     assert repl.text.count("world\r\n") == 1
 
 
+def test_a_line_of_any_length_is_shown_whole_and_once(repl: TerminalProgram):
+    repl.sees("›")
+    repl.type("flood" + ENTER)
+    repl.sees("last")
+    repl.type(CTRL_D)
+    assert repl.ends() == 0
+    assert repl.text.count("word") == 40_000
+
+
 def test_a_stopped_question_enters_neither_the_file_nor_the_arrow_keys(repl: TerminalProgram, state: Path):
     repl.sees("›")
     repl.type("first" + ENTER)

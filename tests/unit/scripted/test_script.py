@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,14 @@ def test_every_spoken_answer_says_that_it_is_scripted(demo: Script, question: st
     for asked in (request(user(question)), after_call(question, "x")):
         answer = say(demo, asked)
         assert answer.calls or "(scripted answer)" in answer.text
+
+
+def test_a_long_question_is_answered_in_no_time(demo: Script) -> None:
+    question = "What is in todo.txt? " + "a file without the other word " * 1000
+    began = time.process_time()
+    [call] = say(demo, request(user(question))).calls
+    assert time.process_time() - began < 0.5  # a pattern that is tried at each character takes five seconds
+    assert call.input == {"command": "cat todo.txt"}
 
 
 def test_the_demo_calls_no_tool_that_is_not_offered(demo: Script) -> None:
