@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import launch
+from runner import launch
 from runner.engine import Engine
 from runner.images.events import ignore
 from runner.sandbox.sweep import sweep
