@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -116,6 +117,14 @@ class Stage:
             os.close(fd)
         assert not waiting, f"never asked for {waiting}: {text[-3000:]}"
         return code, text
+
+    def remove_sandboxes(self) -> None:
+        """Those that conversations left, as they do."""
+        listed = json.loads(self.run("sbx ls --json")[1])
+        names = [each["name"] for each in listed if each["workspace"].startswith(str(self.root))]
+        if names:
+            code, said = self.run(f"sbx rm {' '.join(names)}")
+            assert code == 0, said
 
 
 def block(page: str, first: str) -> str:
