@@ -17,7 +17,7 @@ from runner.scripted.server import ScriptedServer
 from tests.conformance.main.conftest import BUILD_TIMEOUT, REPO, Sbx
 
 PLAIN = "provider: llmman\nmodel: scripted\n"
-WITHIN = 90.0
+WITHIN = 240.0
 """Seconds for a line on a terminal."""
 SHIM = """\
 #!/bin/sh

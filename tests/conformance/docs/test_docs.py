@@ -157,7 +157,12 @@ def test_every_page_with_commands_is_run_here_or_elsewhere() -> None:
     assert shown == PREPARED.keys() | ELSEWHERE.keys()
 
 
-@pytest.mark.parametrize("page", PREPARED)
+SLOW = {"docs/how-to/network-and-credentials.md", "docs/how-to/share-images.md"}
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in PREPARED]
+)
 def test_the_commands_of_a_page_work(page: str, stage: Stage) -> None:
     PREPARED[page](stage)
     tag = ""
