@@ -27,6 +27,7 @@ pytestmark = pytest.mark.engine
 MODEL_PORT = 17434
 DEMO = Path(scripted.__file__).with_name("demo.yaml")
 SPEC = 'schemaVersion: "2"\nkind: sandbox\nname: %s\nsandbox: {image: "debian:bookworm-slim"}\n'
+KIT = f"shown-{os.getpid()}"
 NAME = f"try-{os.getpid()}"
 
 ELSEWHERE = {
@@ -128,7 +129,7 @@ BEFORE: dict[str, Callable[[Stage], None]] = {
 
 
 def sharing(stage: Stage) -> None:
-    stage.kit("coder", spec=SPEC % f"shown-{os.getpid()}")
+    stage.kit("coder", spec=SPEC % KIT)
     (stage.home / ".ssh").mkdir(mode=0o700)
     key = stage.home / ".ssh" / "id_ed25519"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -176,10 +177,11 @@ def test_the_commands_of_a_page_work(page: str, stage: Stage) -> None:
             code, said = run(stage, page, line.text, tag)
             if code != 0:
                 wrong.append(f"{line} ended with {code}:\n{said[-1500:]}")
-            if found := re.search(r"sbx/shown-\d+:[0-9a-f]+", said):
+            if found := re.search(rf"sbx/{KIT}:[0-9a-f]+", said):
                 tag = found[0]
     finally:
         stage.remove_sandboxes()
+        stage.run(f"sbx image prune --all {KIT}")
     assert not wrong, "\n\n".join(wrong)
 
 
