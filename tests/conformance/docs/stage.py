@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -16,7 +17,7 @@ from runner.scripted.server import ScriptedServer
 from tests.conformance.main.conftest import BUILD_TIMEOUT, REPO, Sbx
 
 PLAIN = "provider: llmman\nmodel: scripted\n"
-WITHIN = 90.0
+WITHIN = 240.0
 """Seconds for a line on a terminal."""
 SHIM = """\
 #!/bin/sh
@@ -116,6 +117,14 @@ class Stage:
             os.close(fd)
         assert not waiting, f"never asked for {waiting}: {text[-3000:]}"
         return code, text
+
+    def remove_sandboxes(self) -> None:
+        """Those that conversations left, as they do."""
+        listed = json.loads(self.run("sbx ls --json")[1])
+        names = [each["name"] for each in listed if each["workspace"].startswith(str(self.root))]
+        if names:
+            code, said = self.run(f"sbx rm {' '.join(names)}")
+            assert code == 0, said
 
 
 def block(page: str, first: str) -> str:
