@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -65,7 +66,9 @@ class Engine:
                     kwargs["timeout"] = _bound.get()
                 return kwargs
 
-        return Bounded(base_url=self.endpoint.url, version=self.version, tls=self._sdk_tls())  # type: ignore[arg-type]
+        client = Bounded(base_url=self.endpoint.url, version=self.version, tls=self._sdk_tls())  # type: ignore[arg-type]
+        weakref.finalize(self, client.close)  # its connections are not left to the garbage collector
+        return client
 
     @contextmanager
     def call(self, doing: str, timeout: float = CALL_TIMEOUT) -> Iterator[None]:
@@ -145,6 +148,8 @@ class Engine:
         from docker import errors
 
         place = self.endpoint.address
+        if isinstance(error, errors.APIError) and error.response is not None:
+            error.response.close()  # an answer that was to be streamed would keep its connection
         if isinstance(error, errors.NotFound):
             return NotFoundError(error.explanation or f"not found while {doing}", place=place)
         if isinstance(error, errors.APIError):

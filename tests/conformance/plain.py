@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import cache
 
 
@@ -14,4 +15,5 @@ def plain_image() -> str:
 
     install = "apt-get update -q && apt-get install -qy --no-install-recommends ripgrep && rm -rf /var/lib/apt/lists/*"
     layer = Layer("ripgrep", "mixin", "ripgrep", (Install(install),))
-    return ensure(connect(), Plan(name="test-plain", base=Base(), layers=(layer,))).tag
+    with closing(connect()) as engine:
+        return ensure(engine, Plan(name="test-plain", base=Base(), layers=(layer,))).tag

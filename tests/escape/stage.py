@@ -21,8 +21,8 @@ from typing import Any
 
 from runner import launch
 from runner.engine import Engine, connect
+from runner.gateway.model import ModelRelay
 from runner.images.events import ignore
-from runner.launch import models
 from runner.sandbox.container import LABEL_SESSION, Janitor, Order, Sandbox
 from runner.sandbox.profile import GIB, MIB, Bind, Profile
 from runner.scripted.answers import Answer, Say
@@ -193,10 +193,12 @@ def add6(address):
     fcntl.ioctl(s, 0x8916, socket.inet_pton(socket.AF_INET6, address) + struct.pack("Ii", 128, 1))
 add4(b"lo:1", "169.254.169.254", "255.255.255.255")
 add6("fd00:5b::1")
-def web(family, address):
+def listening(family, address):
     s = socket.socket(family, socket.SOCK_STREAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind((address, 80)); s.listen(16)
+    return s
+def web(s):
     while True:
         c, _ = s.accept()
         c.sendall(b"HTTP/1.0 200 OK\\r\\n\\r\\nout"); c.close()
@@ -208,7 +210,7 @@ def names():
         answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\1\\0\\4\\x0a\\1\\2\\3" if kind == b"\\0\\1" else b""
         s.sendto(q[:2] + b"\\x81\\x80\\0\\1" + (b"\\0\\1" if answer else b"\\0\\0") + b"\\0" * 4 + q[12:] + answer, who)
 for f, a in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "fd00:5b::1")):
-    threading.Thread(target=web, args=(f, a)).start()
+    threading.Thread(target=web, args=(listening(f, a),)).start()
 threading.Thread(target=names).start()
 print("up", flush=True)
 """
@@ -300,7 +302,7 @@ class Box:
         record = Record.create(stage.folders, redact=lambda text: text)
         sandbox = await Sandbox.create(stage.engine, order, stage.root / "locks")
         setup = Setup(agent, snapshot(kit), dict(variant.environment), network="none")
-        self.session = Session(sandbox, setup, record, models.relay(agent, None, stage.options))
+        self.session = Session(sandbox, setup, record, ModelRelay(agent.urls))
         await self.session.__aenter__()
 
     async def close(self) -> None:
@@ -462,9 +464,11 @@ class Stage:
             self._helper = str(made["Id"])
             self.engine.request("POST", f"/containers/{self._helper}/start", doing="starting the helper")
             with self.engine.call("waiting for the helper", 30):
-                for line in self.engine.api.logs(self._helper, stream=True, follow=True):
-                    if b"up" in line:
-                        break
+                lines = self.engine.api.logs(self._helper, stream=True, follow=True)
+                with contextlib.closing(lines):
+                    for line in lines:
+                        if b"up" in line:
+                            break
             state = self.engine.get(f"/containers/{self._helper}/json", doing="looking at the helper")
             (joined,) = state["NetworkSettings"]["Networks"].values()
             self.facts["outside_address"], self.facts["gateway"] = joined["IPAddress"], joined["Gateway"]

@@ -11,6 +11,7 @@ import pytest
 
 from runner.engine import Engine
 from tests.conformance.main.conftest import Sbx
+from tests.conformance.plain import plain_image
 
 pytestmark = pytest.mark.engine
 
@@ -116,7 +117,7 @@ def test_a_started_sandbox_is_let_go_for_a_run(sbx_kept: Sbx, kit: Path, work: P
 
 
 def test_one_broken_container_spoils_no_listing(sbx_kept: Sbx, engine: Engine, kit: Path, work: Path) -> None:
-    image = engine.get("/images/sbx-dev:1/json", doing="looking")["Id"]
+    image = engine.get(f"/images/{plain_image()}/json", doing="looking")["Id"]
     labels = {"dev.sbx.sandbox": "../evil\x1b[2J", "dev.sbx.owner": "nonsense", "dev.sbx.workspace": "x"}
     made = engine.request(
         "POST", "/containers/create", {"Image": image, "Cmd": ["true"], "Labels": labels}, doing="making"

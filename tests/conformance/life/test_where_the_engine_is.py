@@ -11,6 +11,7 @@ import pytest
 from runner.engine import Engine
 from runner.engine.sight import sight
 from tests.conformance.main.conftest import REPO
+from tests.conformance.plain import plain_image
 
 pytestmark = pytest.mark.engine
 
@@ -38,7 +39,7 @@ def test_in_a_container_with_the_engines_socket_paths_are_translated_or_unseen(e
     for mount in mounts:
         command += ["-v", mount]
     done = subprocess.run(
-        [*command, "sbx-dev:1", "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+        [*command, plain_image(), "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == f"container|{REPO}/runner|None\n", done.stderr
 

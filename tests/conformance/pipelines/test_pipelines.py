@@ -21,7 +21,7 @@ from tests.conformance.main.conftest import BUILD_TIMEOUT, REPO, Done, Sbx, engi
 
 __all__ = ["batches", "engine", "kit", "nothing_is_left", "sbx"]
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 HOW_TO = REPO / "docs" / "how-to"
 
 

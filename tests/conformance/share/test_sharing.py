@@ -23,7 +23,7 @@ from tests.conformance.main.conftest import Sbx
 from tests.conformance.share import machines
 from tests.conformance.share.conftest import NAME, Built
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 QUESTION = ("--demo", "-p", "What is in todo.txt?")
 

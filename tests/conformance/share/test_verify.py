@@ -18,7 +18,7 @@ from runner.images.program import ContextFile
 from tests.conformance.main.conftest import Done, Sbx
 from tests.conformance.share.conftest import NAME, Built
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 Tamper = Callable[..., str]
 
