@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -463,12 +464,10 @@ class Stage:
             made = self.engine.request("POST", "/containers/create", document, doing="creating the helper")
             self._helper = str(made["Id"])
             self.engine.request("POST", f"/containers/{self._helper}/start", doing="starting the helper")
-            with self.engine.call("waiting for the helper", 30):
-                lines = self.engine.api.logs(self._helper, stream=True, follow=True)
-                with contextlib.closing(lines):
-                    for line in lines:
-                        if b"up" in line:
-                            break
+            with subprocess.Popen(["docker", "logs", "-f", self._helper], stdout=subprocess.PIPE) as log:
+                assert log.stdout is not None
+                assert any(b"up" in line for line in log.stdout)
+                log.terminate()
             state = self.engine.get(f"/containers/{self._helper}/json", doing="looking at the helper")
             (joined,) = state["NetworkSettings"]["Networks"].values()
             self.facts["outside_address"], self.facts["gateway"] = joined["IPAddress"], joined["Gateway"]
