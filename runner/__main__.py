@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Runs the command line and ends with its exit code; an error is one message, never a stack trace."""
     _open_closed()
-    # Starting makes hundreds of thousands of objects that stay; looking through them again and again costs a tenth of it.
+    # Starting makes many objects that stay; looking through them again and again costs a tenth of it.
     gc.set_threshold(100_000, 20, 20)
     signal.signal(signal.SIGTERM, _terminated)
     # There are none, and looking for them at the import of pydantic costs a tenth of a start.
