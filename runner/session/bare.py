@@ -24,6 +24,7 @@ class Unrecorded(Record):
         self.folder = Path("/nonexistent") / new_session_id()
         self.failure = None
         self.lost = 0
+        self.said = 0
 
     def write(self, event: m.Event) -> None:
         return
