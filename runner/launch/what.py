@@ -98,7 +98,7 @@ def default_workspace(what: What, folders: Folders) -> Path:
         return playground
     copy = private(folders.state / "playgrounds") / what.name
     if not copy.exists():
-        shutil.copytree(playground, copy)
+        shutil.copytree(playground, copy, ignore=shutil.ignore_patterns(".mm"))  # not what hooks wrote there
     return copy
 
 
