@@ -8,7 +8,7 @@ import pytest
 
 from tests.soak.soak import Soak
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 def kit(folder: Path) -> Path:
