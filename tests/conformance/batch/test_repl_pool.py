@@ -48,7 +48,9 @@ def test_each_new_conversation_has_a_fresh_sandbox_and_none_is_left(batches: Bat
         terminal.until("/help|❯|>")
         for number in (1, 2):
             terminal.type("look")
+            deadline = time.monotonic() + 60
             while len(server.chats) < 2 * number:
+                assert time.monotonic() < deadline, "the question never reached the model"
                 terminal.until("", 0)
                 time.sleep(0.02)
             terminal.until("quite fresh", number)

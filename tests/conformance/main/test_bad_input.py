@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,9 @@ def test_a_signal_in_mid_turn_ends_all_of_it(sbx: Sbx, kit: Path, number: signal
             stderr=subprocess.PIPE,
             text=True,
         )
+        deadline = time.monotonic() + 60
         while not server.chats and run.poll() is None:
+            assert time.monotonic() < deadline, "the question never reached the model"
             os.sched_yield()
         run.send_signal(number)
         stdout, stderr = run.communicate(timeout=30)
